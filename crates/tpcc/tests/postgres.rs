@@ -166,7 +166,7 @@ fn a_server_is_loaded_run_and_checked() {
     assert!(text.contains("127.0.0.1") && text.contains("went away in the middle of the run"), "{text}");
     call(1, &["127.0.0.1", "no server answers there"], &["run", "--duration", "1"]);
     // After a restart, the database is consistent.
-    server.go();
+    server.launch();
     call(0, &[], &["check"]);
     call(1, &["is PostgreSQL", "pass --sql-dialect postgres"], &["check", "--sql-dialect", "cockroach"]);
     server.sql("CREATE TABLE tpcc.mine (a integer)");

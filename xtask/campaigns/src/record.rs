@@ -53,8 +53,8 @@ impl RunRecord {
         let seed = self.seed.map(|seed| seed.to_string()).unwrap_or_default();
         format!(
             "{},{},{},{seed},{},{},{:.0},{}",
-            printed("date", &["-u", "+%F"]),
-            printed("git", &["describe", "--always", "--dirty", "--abbrev=7", "--exclude=*"]),
+            output_of("date", &["-u", "+%F"]),
+            output_of("git", &["describe", "--always", "--dirty", "--abbrev=7", "--exclude=*"]),
             self.flags,
             self.tried,
             self.failures,
@@ -65,7 +65,7 @@ impl RunRecord {
 }
 
 /// Output of a program without surrounding white space; empty if the program fails.
-fn printed(program: &str, args: &[&str]) -> String {
+fn output_of(program: &str, args: &[&str]) -> String {
     let output = Command::new(program).args(args).output().ok().filter(|output| output.status.success());
     output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default()
 }

@@ -9,8 +9,8 @@
 //!
 //! 1. Add a line to the list below: a description of the missing protection, and the name.
 //! 2. Guard the protection with `if !is_mutant(Mutant::SkipThis) { .. }` or the like. This costs nothing in other builds.
-//! 3. Add an arm to `hunters` in `xtask/campaigns/src/torture/mutants.rs`: the campaigns that should find the mutant (the
-//!    compiler requires it).
+//! 3. Add an arm to `campaigns_for` in `xtask/campaigns/src/torture/mutants.rs`: the campaigns that should find the mutant
+//!    (the compiler requires it).
 //! 4. Run `cargo xtask torture mutants --mutant skip-this --seed N` with several seeds. If the mutant survives, the
 //!    campaigns do not reach the protection: extend the campaigns (`xtask/campaigns/src/sim/`), not the mutant. Only a
 //!    finding counts: a panic of the campaign's own code, a hang, and a timeout do not.

@@ -205,15 +205,15 @@ impl ToSql for Field {
 }
 
 /// A column of a result in the protocol's format; none for null.
-pub(super) struct Raw<'a>(pub(super) Option<&'a [u8]>);
+pub(super) struct RawColumn<'a>(pub(super) Option<&'a [u8]>);
 
-impl<'a> FromSql<'a> for Raw<'a> {
-    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Raw<'a>, Box<dyn std::error::Error + Sync + Send>> {
-        Ok(Raw(Some(raw)))
+impl<'a> FromSql<'a> for RawColumn<'a> {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<RawColumn<'a>, Box<dyn std::error::Error + Sync + Send>> {
+        Ok(RawColumn(Some(raw)))
     }
 
-    fn from_sql_null(_: &Type) -> Result<Raw<'a>, Box<dyn std::error::Error + Sync + Send>> {
-        Ok(Raw(None))
+    fn from_sql_null(_: &Type) -> Result<RawColumn<'a>, Box<dyn std::error::Error + Sync + Send>> {
+        Ok(RawColumn(None))
     }
 
     fn accepts(_: &Type) -> bool {
@@ -223,9 +223,9 @@ impl<'a> FromSql<'a> for Raw<'a> {
 
 /// A date as a parameter or a column; null for none.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Stamp(pub(super) Moment);
+pub(super) struct SqlTimestamp(pub(super) Moment);
 
-impl ToSql for Stamp {
+impl ToSql for SqlTimestamp {
     fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
         Ok(if ColumnKind::MaybeWhen.encode(self.0.as_bytes(), out) { IsNull::No } else { IsNull::Yes })
     }
@@ -237,18 +237,18 @@ impl ToSql for Stamp {
     to_sql_checked!();
 }
 
-impl<'a> FromSql<'a> for Stamp {
-    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Stamp, Box<dyn std::error::Error + Sync + Send>> {
+impl<'a> FromSql<'a> for SqlTimestamp {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<SqlTimestamp, Box<dyn std::error::Error + Sync + Send>> {
         let mut bytes = Vec::with_capacity(8);
         let is_date = ColumnKind::When.decode(Some(raw), &mut bytes);
         match Moment::read_from_bytes(&bytes) {
-            Ok(when) if is_date => Ok(Stamp(when)),
+            Ok(when) if is_date => Ok(SqlTimestamp(when)),
             _ => Err("not a date".into()),
         }
     }
 
-    fn from_sql_null(_: &Type) -> Result<Stamp, Box<dyn std::error::Error + Sync + Send>> {
-        Ok(Stamp(Moment::NULL))
+    fn from_sql_null(_: &Type) -> Result<SqlTimestamp, Box<dyn std::error::Error + Sync + Send>> {
+        Ok(SqlTimestamp(Moment::NULL))
     }
 
     fn accepts(of: &Type) -> bool {

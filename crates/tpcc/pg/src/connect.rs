@@ -11,7 +11,7 @@ use tokio_postgres::{Client, Config, NoTls, Row, SimpleQueryMessage};
 
 use super::dialect::Dialect;
 use super::error::{PgError, chain};
-use super::password::{self, PassedOver, Password};
+use super::password::{self, IgnoredFile, Password};
 use super::url::Url;
 use tpcc_core::workload::error::Error;
 use tpcc_core::workload::interrupt;
@@ -22,18 +22,18 @@ use tpcc_core::workload::settings::{Durability, Isolation};
 pub(super) const SCHEMA: &str = "tpcc";
 
 /// Maximum time from the start of a connection until it is usable: socket, login and settings.
-pub(super) const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum time that a terminal waits for the answers to one message; the connection is then considered lost. A working
 /// server answers in milliseconds, or in seconds if it waits for turns, locks or its disk. Loads and checks have no such
 /// limit, because statements on whole tables may take longer.
-const ANSWER_WITHIN: Duration = Duration::from_secs(60);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// [`ANSWER_WITHIN`] after the user has requested the end.
-const ANSWER_WITHIN_AT_END: Duration = Duration::from_secs(5);
+/// [`ANSWER_TIMEOUT`] after the user has requested the end.
+const ANSWER_TIMEOUT_AT_END: Duration = Duration::from_secs(5);
 
 /// Interval at which a waiting terminal checks if the user has requested the end.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+const INTERRUPT_POLL: Duration = Duration::from_millis(250);
 
 /// Time limits of the server, a database or a role on a session, a transaction or a statement, which would end a session of
 /// this program or lose its work. All sessions switch them off: a load's connection idles while others load, a terminal's
@@ -44,7 +44,7 @@ const TIME_LIMITS: [&str; 4] =
 
 /// Keepalive settings, for this side of a connection and, if supported, for the server. The other side is considered dead
 /// after `KEEPALIVE_IDLE_S` without traffic and `KEEPALIVE_COUNT` unanswered probes. The total is less than
-/// [`ANSWER_WITHIN`], so that locks of a dead client are released before the sessions that wait for them give up.
+/// [`ANSWER_TIMEOUT`], so that locks of a dead client are released before the sessions that wait for them give up.
 const KEEPALIVE_IDLE_S: u32 = 10;
 const KEEPALIVE_INTERVAL_S: u32 = 5;
 const KEEPALIVE_COUNT: u32 = 4;
@@ -124,7 +124,7 @@ pub struct Server {
     name: String,
     login: Config,
     /// A password file that exists but was ignored.
-    passed_over: Option<PassedOver>,
+    ignored_file: Option<IgnoredFile>,
     /// Result of `SELECT version()`: "PostgreSQL 15.6 (Debian ..) on ..".
     version: String,
     /// `server_version_num`; 0 until it has been read.
@@ -133,10 +133,10 @@ pub struct Server {
 
 impl Server {
     /// Connects, and checks dialect and version of the server.
-    pub fn reach(config: &RemoteConfig) -> Result<(Server, Connection), Error> {
+    pub fn connect(config: &RemoteConfig) -> Result<(Server, Connection), Error> {
         let (url, port) = (&config.url, config.url.port(config.dialect));
         let mut login = Config::new();
-        login.user(&url.user).dbname(&url.database).port(port).connect_timeout(CONNECT_WITHIN);
+        login.user(&url.user).dbname(&url.database).port(port).connect_timeout(CONNECT_TIMEOUT);
         login.keepalives_idle(seconds(KEEPALIVE_IDLE_S)).keepalives_interval(seconds(KEEPALIVE_INTERVAL_S));
         login.keepalives_retries(KEEPALIVE_COUNT);
         login.tcp_user_timeout(seconds(KEEPALIVE_IDLE_S + KEEPALIVE_COUNT * KEEPALIVE_INTERVAL_S));
@@ -145,26 +145,27 @@ impl Server {
             true => login.host_path(&url.host),
             false => login.host(&url.host),
         };
-        let passed_over = match password::password(url, port) {
+        let ignored_file = match password::password(url, port) {
             Password::Known(password) => {
                 login.password(password);
                 None
             }
-            Password::Nowhere => None,
-            Password::PassedOver(file) => Some(file),
+            Password::NotFound => None,
+            Password::IgnoredFile(file) => Some(file),
         };
         let name = config.server();
-        let mut server = Server { config: config.clone(), name, login, passed_over, version: String::new(), number: 0 };
-        let connection = server.connect(Purpose::Tables)?;
+        let mut server =
+            Server { config: config.clone(), name, login, ignored_file, version: String::new(), number: 0 };
+        let connection = server.open_connection(Purpose::Tables)?;
         let text = |sql| connection.text(sql).map_err(|error| server.failed(error));
         let (version, number) = (text("SELECT version()")?, text("SHOW server_version_num")?);
         server.number = number.parse().unwrap_or(0);
-        server.fits(&version, server.number)?;
+        server.check_version(&version, server.number)?;
         server.version = version;
         Ok((server, connection))
     }
 
-    fn fits(&self, version: &str, number: u32) -> Result<(), Error> {
+    fn check_version(&self, version: &str, number: u32) -> Result<(), Error> {
         let (asked, found) = (self.config.dialect, Dialect::of(version));
         let short = version.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
         if asked != found {
@@ -175,7 +176,7 @@ impl Server {
             ))
             .help(format!("pass --sql-dialect {}", found.name())));
         }
-        let (least, needed) = asked.least_version();
+        let (least, needed) = asked.min_version();
         if number < least {
             return Err(Error::failed(format!("{}: is {short}; version {needed} or newer is needed", self.name))
                 .help("name a newer server with --engine"));
@@ -199,23 +200,23 @@ impl Server {
     }
 
     /// Opens another connection. An error includes a hint.
-    pub(super) fn connect(&self, purpose: Purpose) -> Result<Connection, Error> {
-        self.try_connect(purpose).map_err(|Unconnected { said, help }| {
-            let error = Error::failed(format!("{}: {said}", self.name));
+    pub(super) fn open_connection(&self, purpose: Purpose) -> Result<Connection, Error> {
+        self.try_open_connection(purpose).map_err(|ConnectError { message, help }| {
+            let error = Error::failed(format!("{}: {message}", self.name));
             if help.is_empty() { error } else { error.help(help) }
         })
     }
 
-    /// As [`Self::connect`]. The error does not include the server's name.
-    pub(super) fn try_connect(&self, purpose: Purpose) -> Result<Connection, Unconnected> {
-        let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| Unconnected {
-            said: format!("no more connections can be driven: {error}"),
+    /// As [`Self::open_connection`]. The error does not include the server's name.
+    pub(super) fn try_open_connection(&self, purpose: Purpose) -> Result<Connection, ConnectError> {
+        let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| ConnectError {
+            message: format!("no more connections can be driven: {error}"),
             help: "pass a smaller --connections".to_owned(),
         })?;
         let settings = self.settings(purpose);
         // The library's timeout covers only the socket: a server may accept the connection and never answer.
         let connecting = async {
-            let (client, link) = self.login.connect(NoTls).await.map_err(|error| self.unconnected(&error))?;
+            let (client, link) = self.login.connect(NoTls).await.map_err(|error| self.connect_error(&error))?;
             tokio::spawn(async {
                 // A statement that waits for an answer receives the error.
                 let _ = link.await;
@@ -223,21 +224,21 @@ impl Server {
             match client.batch_execute(&settings).await {
                 Ok(()) => Ok(client),
                 Err(error) => {
-                    let said = format!("refuses a setting: {}", PgError::of(&self.name, error, None));
-                    Err(Unconnected { said, help: String::new() })
+                    let message = format!("refuses a setting: {}", PgError::of(&self.name, error, None));
+                    Err(ConnectError { message, help: String::new() })
                 }
             }
         };
         // The timeout needs the runtime's clock, so it is created inside.
-        let connected = runtime.block_on(async { timeout(CONNECT_WITHIN, connecting).await });
+        let connected = runtime.block_on(async { timeout(CONNECT_TIMEOUT, connecting).await });
         let client = connected.unwrap_or_else(|_| {
-            Err(Unconnected {
-                said: format!("is silent: not ready for a connection within {} s", CONNECT_WITHIN.as_secs()),
+            Err(ConnectError {
+                message: format!("is silent: not ready for a connection within {} s", CONNECT_TIMEOUT.as_secs()),
                 help: "look whether that is a server of PostgreSQL's protocol, and whether it still works".to_owned(),
             })
         })?;
-        let limit = (purpose == Purpose::Terminal).then_some(ANSWER_WITHIN);
-        Ok(Connection { runtime, client, server: self.name.clone(), limit, given_up: OnceLock::new() })
+        let limit = (purpose == Purpose::Terminal).then_some(ANSWER_TIMEOUT);
+        Ok(Connection { runtime, client, server: self.name.clone(), limit, overdue: OnceLock::new() })
     }
 
     /// The SQL statements that configure a new connection.
@@ -286,9 +287,9 @@ impl Server {
         settings.join("; ")
     }
 
-    fn unconnected(&self, error: &tokio_postgres::Error) -> Unconnected {
-        let said = chain(error);
-        let (said, help) = match error.as_db_error() {
+    fn connect_error(&self, error: &tokio_postgres::Error) -> ConnectError {
+        let message = chain(error);
+        let (message, help) = match error.as_db_error() {
             Some(refused) => {
                 let message = refused.message();
                 let help = match refused.code().code() {
@@ -307,13 +308,15 @@ impl Server {
                 };
                 (format!("refuses {}: {message}", self.config.url.user), help)
             }
-            None if said.contains("password missing") => match &self.passed_over {
-                Some(PassedOver { said, help }) => (format!("asks for a password; {said}"), help.clone()),
+            None if message.contains("password missing") => match &self.ignored_file {
+                Some(IgnoredFile { message, help }) => (format!("asks for a password; {message}"), help.clone()),
                 None => ("asks for a password".to_owned(), password::HELP.to_owned()),
             },
-            None => (format!("no server answers there: {said}"), "start it, or name another with --engine".to_owned()),
+            None => {
+                (format!("no server answers there: {message}"), "start it, or name another with --engine".to_owned())
+            }
         };
-        Unconnected { said, help }
+        ConnectError { message, help }
     }
 
     /// Converts the error of a command (not of a transaction), with a hint.
@@ -334,9 +337,9 @@ impl Server {
 }
 
 /// Reason for a failed connection.
-pub(super) struct Unconnected {
+pub(super) struct ConnectError {
     /// Message that follows the server's name.
-    pub(super) said: String,
+    pub(super) message: String,
     /// Hint; may be empty.
     pub(super) help: String,
 }
@@ -346,10 +349,10 @@ pub(super) struct Unconnected {
 async fn within<F: Future>(limit: Duration, work: F) -> Result<F::Output, Duration> {
     let (begun, mut work) = (Instant::now(), pin!(work));
     loop {
-        if let Ok(done) = timeout(LOOK_EVERY.min(limit), work.as_mut()).await {
+        if let Ok(done) = timeout(INTERRUPT_POLL.min(limit), work.as_mut()).await {
             return Ok(done);
         }
-        let limit = if interrupt::requested() { limit.min(ANSWER_WITHIN_AT_END) } else { limit };
+        let limit = if interrupt::requested() { limit.min(ANSWER_TIMEOUT_AT_END) } else { limit };
         if begun.elapsed() >= limit {
             return Err(limit);
         }
@@ -364,7 +367,7 @@ pub struct Connection {
     /// Maximum duration of [`Self::wait`].
     limit: Option<Duration>,
     /// Reason for which the connection is no longer used; set when an answer is overdue.
-    given_up: OnceLock<String>,
+    overdue: OnceLock<String>,
 }
 
 impl Connection {
@@ -372,7 +375,7 @@ impl Connection {
     pub(super) fn wait<F: Future>(&self, work: F) -> Result<F::Output, PgError> {
         let limit = self.limit.unwrap_or(Duration::MAX);
         self.runtime.block_on(within(limit, work)).map_err(|waited| {
-            let why = self.given_up.get_or_init(|| format!("no answer within {} s", waited.as_secs_f64()));
+            let why = self.overdue.get_or_init(|| format!("no answer within {} s", waited.as_secs_f64()));
             PgError::Lost { server: self.server.clone(), why: why.clone() }
         })
     }
@@ -380,7 +383,7 @@ impl Connection {
     /// Reason for which the connection is no longer usable; none while it is.
     pub(super) fn lost(&self) -> Option<&str> {
         let closed = self.client.is_closed().then_some("the connection was closed");
-        self.given_up.get().map(String::as_str).or(closed)
+        self.overdue.get().map(String::as_str).or(closed)
     }
 
     /// Sets the maximum time for answers, for tests.
@@ -440,7 +443,7 @@ mod tests {
 
     fn server(config: RemoteConfig) -> Server {
         let (name, login) = (config.server(), Config::new());
-        Server { config, name, login, passed_over: None, version: String::new(), number: 0 }
+        Server { config, name, login, ignored_file: None, version: String::new(), number: 0 }
     }
 
     #[test]
@@ -495,10 +498,10 @@ mod tests {
     fn another_dialect_and_an_old_version_are_refused() {
         let config = config("postgres://me@h/x", Dialect::Postgres);
         let server = server(config);
-        assert!(server.fits("PostgreSQL 15.6 on x86_64", 150_006).is_ok());
-        let old = server.fits("PostgreSQL 9.6.24 on x86_64", 90_624).unwrap_err().to_string();
+        assert!(server.check_version("PostgreSQL 15.6 on x86_64", 150_006).is_ok());
+        let old = server.check_version("PostgreSQL 9.6.24 on x86_64", 90_624).unwrap_err().to_string();
         assert!(old.contains("h:5432: is PostgreSQL 9.6.24; version 14 or newer is needed"), "{old}");
-        let other = server.fits("CockroachDB CCL v23.1.11", 130_000).unwrap_err().to_string();
+        let other = server.check_version("CockroachDB CCL v23.1.11", 130_000).unwrap_err().to_string();
         assert!(other.contains("pass --sql-dialect cockroach"), "{other}");
     }
 }

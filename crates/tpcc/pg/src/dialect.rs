@@ -54,7 +54,7 @@ impl Dialect {
 
     /// Minimum `server_version_num`, and its name. Other servers report the version of PostgreSQL that they are compatible
     /// with.
-    pub fn least_version(self) -> (u32, &'static str) {
+    pub fn min_version(self) -> (u32, &'static str) {
         match self {
             Dialect::Postgres => (140_000, "14"),
             Dialect::Cockroach => (130_000, "13 (CockroachDB 22.2)"),
@@ -75,7 +75,7 @@ impl Dialect {
     }
 
     /// Returns true if the server reports the size of tables.
-    pub fn tells_sizes(self) -> bool {
+    pub fn reports_sizes(self) -> bool {
         self != Dialect::Cockroach
     }
 
@@ -180,7 +180,7 @@ mod tests {
                 && plans(Dialect::Yugabyte, 150_002)
                 && plans(Dialect::Postgres, 140_000)
         );
-        assert!(Dialect::Yugabyte.least_version().0 <= 110_002, "11.2 as server_version_num has it");
+        assert!(Dialect::Yugabyte.min_version().0 <= 110_002, "11.2 as server_version_num has it");
         assert!(Dialect::Postgres.after_load("item").starts_with("VACUUM"));
         assert_eq!(Dialect::Yugabyte.after_load("item"), "ANALYZE item");
         assert_eq!((Dialect::Cockroach.port(), Dialect::Yugabyte.port()), (26_257, 5_433));

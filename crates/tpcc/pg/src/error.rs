@@ -89,9 +89,11 @@ impl PgError {
     pub(super) fn of(server: &str, error: tokio_postgres::Error, table: Option<TableId>) -> PgError {
         let server = server.to_owned();
         match error.as_db_error() {
-            Some(refused) if ends_connection(refused.code().code()) => PgError::Lost { server, why: said(refused) },
+            Some(refused) if ends_connection(refused.code().code()) => {
+                PgError::Lost { server, why: message_of(refused) }
+            }
             Some(refused) => {
-                PgError::Refused { server, code: refused.code().code().to_owned(), message: said(refused), table }
+                PgError::Refused { server, code: refused.code().code().to_owned(), message: message_of(refused), table }
             }
             None if error.is_closed() || is_io(&error) => PgError::Lost { server, why: chain(&error) },
             None => PgError::Unexpected { server, what: chain(&error) },
@@ -113,7 +115,7 @@ fn ends_connection(code: &str) -> bool {
     code.starts_with("08") || matches!(code, "57P01" | "57P02" | "57P03" | "57P05" | "25P03" | "25P04")
 }
 
-fn said(refused: &DbError) -> String {
+fn message_of(refused: &DbError) -> String {
     let detail = refused.detail().map_or(String::new(), |detail| format!("; {}", line(detail)));
     format!("{}{detail}", line(refused.message()))
 }

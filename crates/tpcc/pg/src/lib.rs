@@ -35,8 +35,8 @@ pub struct Postgres {
 
 impl Postgres {
     /// Connects, and checks dialect and version of the server.
-    pub fn reach(config: &RemoteConfig) -> Result<Postgres, Error> {
-        let (server, connection) = Server::reach(config)?;
+    pub fn connect(config: &RemoteConfig) -> Result<Postgres, Error> {
+        let (server, connection) = Server::connect(config)?;
         Ok(Postgres { server, connection })
     }
 
@@ -46,7 +46,7 @@ impl Postgres {
     }
 
     /// Warning that commits may be lost: the server runs with `fsync` off.
-    pub fn may_lose(&self) -> Option<String> {
+    pub fn durability_warning(&self) -> Option<String> {
         let config = self.server.config();
         let off = config.dialect.has_async_commit() && self.connection.text("SHOW fsync").is_ok_and(|is| is == "off");
         off.then(|| {

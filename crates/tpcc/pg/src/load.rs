@@ -12,7 +12,7 @@ use super::columns::{Column, table};
 use super::connect::{Connection, Purpose, SCHEMA, Server};
 use super::error::PgError;
 use super::rows::Writer;
-use super::schema::{SchemaFound, create, finishing};
+use super::schema::{SchemaState, create, finishing};
 use tpcc_core::workload::error::Error;
 use tpcc_core::workload::load::sink::{Append, AppendIndex, BulkSink};
 use tpcc_core::workload::load::{LoadEnd, Population, RowsDone, populate};
@@ -47,37 +47,38 @@ pub(super) fn load(
     let failed = |error| server.failed(error);
     let config = server.config();
     let shown = config.shown();
-    match SchemaFound::look(connection).map_err(failed)? {
-        SchemaFound::Empty => {}
-        SchemaFound::Whole(held) => {
+    match SchemaState::inspect(connection).map_err(failed)? {
+        SchemaState::Empty => {}
+        SchemaState::Complete(held) => {
             let replace = config.command("load", &format!("--warehouses {} --replace", plan.warehouses));
             let held = counted(held.warehouses.into(), "warehouse");
             return Err(Error::failed(format!("{shown}: already holds {held}; nothing was changed"))
                 .help(format!("{replace} deletes that first; or name another database with --engine")));
         }
         // This call returns the error with its hint.
-        SchemaFound::Incomplete | SchemaFound::OfOthers(_) | SchemaFound::Closed(_) => {
+        SchemaState::Incomplete | SchemaState::Foreign(_) | SchemaState::AccessDenied(_) => {
             super::schema::open(server, connection).map(drop)?;
         }
     }
     create(connection, config.dialect).map_err(failed)?;
-    let copiers = (0..config.connections).map(|_| server.connect(Purpose::Tables)).collect::<Result<Vec<_>, _>>()?;
-    if rows(&copiers, plan, threads, progress).map_err(|error| error.into_error(failed))? == LoadEnd::Cancelled {
+    let copiers =
+        (0..config.connections).map(|_| server.open_connection(Purpose::Tables)).collect::<Result<Vec<_>, _>>()?;
+    if load_rows(&copiers, plan, threads, progress).map_err(|error| error.into_error(failed))? == LoadEnd::Cancelled {
         return Ok(false);
     }
     finish(server, &copiers).map_err(|error| error.into_error(failed))?;
-    mark(connection, &plan.loaded()).map_err(failed)?;
+    mark_complete(connection, &plan.loaded()).map_err(failed)?;
     Ok(true)
 }
 
 /// Marks the load as complete. This is its last step.
-fn mark(connection: &Connection, loaded: &Loaded) -> Result<(), PgError> {
+fn mark_complete(connection: &Connection, loaded: &Loaded) -> Result<(), PgError> {
     connection.batch("BEGIN")?;
     loaded.rows().iter().try_for_each(|(key, row)| Writer::over(connection).insert::<Meta>(key, row))?;
     connection.batch("COMMIT")
 }
 
-fn rows(
+fn load_rows(
     copiers: &[Connection],
     plan: &Population,
     threads: usize,
@@ -102,7 +103,7 @@ fn rows(
         if let Err(error) = copying {
             return Err(SharedWorkError::Threads(error));
         }
-        let made = populate(plan, &Chunks { to: to.clone() }, threads, progress);
+        let made = populate(plan, &ChunkSink { to: to.clone() }, threads, progress);
         drop(to);
         made
     });
@@ -160,24 +161,24 @@ fn finish(server: &Server, copiers: &[Connection]) -> Result<(), SharedWorkError
 /// All connections have stopped copying. The error of a connection has the reason.
 #[derive(Debug, thiserror::Error)]
 #[error("nobody copies rows any more")]
-struct NobodyCopies;
+struct CopiersStopped;
 
 /// Sink that collects rows in chunks.
-struct Chunks {
+struct ChunkSink {
     to: SyncSender<Chunk>,
 }
 
-impl BulkSink for Chunks {
-    type Error = NobodyCopies;
-    type Appender<'a, T: TableDef> = Rows<T>;
-    type IndexAppender<'a, I: IndexDef> = NoEntries;
+impl BulkSink for ChunkSink {
+    type Error = CopiersStopped;
+    type Appender<'a, T: TableDef> = RowAppender<T>;
+    type IndexAppender<'a, I: IndexDef> = IgnoredIndexEntries;
 
-    fn table<T: TableDef>(&self) -> Result<Rows<T>, NobodyCopies> {
-        Ok(Rows { to: self.to.clone(), rows: begin(), table: std::marker::PhantomData })
+    fn table<T: TableDef>(&self) -> Result<RowAppender<T>, CopiersStopped> {
+        Ok(RowAppender { to: self.to.clone(), rows: begin(), table: std::marker::PhantomData })
     }
 
-    fn index<I: IndexDef>(&self) -> Result<NoEntries, NobodyCopies> {
-        Ok(NoEntries)
+    fn index<I: IndexDef>(&self) -> Result<IgnoredIndexEntries, CopiersStopped> {
+        Ok(IgnoredIndexEntries)
     }
 }
 
@@ -187,17 +188,17 @@ fn begin() -> BytesMut {
     rows
 }
 
-struct Rows<T> {
+struct RowAppender<T> {
     to: SyncSender<Chunk>,
     rows: BytesMut,
     table: std::marker::PhantomData<T>,
 }
 
-impl<T: TableDef> Rows<T> {
-    fn send(&mut self) -> Result<(), NobodyCopies> {
+impl<T: TableDef> RowAppender<T> {
+    fn send(&mut self) -> Result<(), CopiersStopped> {
         let mut rows = std::mem::replace(&mut self.rows, begin());
         rows.put_i16(TRAILER);
-        self.to.send(Chunk { table: T::TABLE, rows: rows.freeze() }).map_err(|_| NobodyCopies)
+        self.to.send(Chunk { table: T::TABLE, rows: rows.freeze() }).map_err(|_| CopiersStopped)
     }
 }
 
@@ -214,10 +215,10 @@ fn put(columns: &[Column], mut bytes: &[u8], out: &mut BytesMut) {
     }
 }
 
-impl<T: TableDef> Append<T> for Rows<T> {
-    type Error = NobodyCopies;
+impl<T: TableDef> Append<T> for RowAppender<T> {
+    type Error = CopiersStopped;
 
-    fn push(&mut self, key: &T::Key, row: &RowOf<T>) -> Result<(), NobodyCopies> {
+    fn push(&mut self, key: &T::Key, row: &RowOf<T>) -> Result<(), CopiersStopped> {
         let table = table(T::TABLE);
         self.rows.put_i16(table.columns().count() as i16);
         let mut encoded = [0; MAX_KEY];
@@ -228,22 +229,22 @@ impl<T: TableDef> Append<T> for Rows<T> {
         if self.rows.len() >= CHUNK { self.send() } else { Ok(()) }
     }
 
-    fn finish(mut self) -> Result<(), NobodyCopies> {
+    fn finish(mut self) -> Result<(), CopiersStopped> {
         if self.rows.len() > SIGNATURE.len() { self.send() } else { Ok(()) }
     }
 }
 
 /// Sink that ignores index entries: the server creates them from the rows.
-struct NoEntries;
+struct IgnoredIndexEntries;
 
-impl<I: IndexDef> AppendIndex<I> for NoEntries {
-    type Error = NobodyCopies;
+impl<I: IndexDef> AppendIndex<I> for IgnoredIndexEntries {
+    type Error = CopiersStopped;
 
-    fn push(&mut self, _key: &I::Key) -> Result<(), NobodyCopies> {
+    fn push(&mut self, _key: &I::Key) -> Result<(), CopiersStopped> {
         Ok(())
     }
 
-    fn finish(self) -> Result<(), NobodyCopies> {
+    fn finish(self) -> Result<(), CopiersStopped> {
         Ok(())
     }
 }

@@ -22,16 +22,16 @@ pub(super) enum Password {
     /// The bytes of the password.
     Known(Vec<u8>),
     /// No password was found.
-    Nowhere,
+    NotFound,
     /// A password file exists but was ignored.
-    PassedOver(PassedOver),
+    IgnoredFile(IgnoredFile),
 }
 
 /// A password file that was ignored.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct PassedOver {
+pub(super) struct IgnoredFile {
     /// Name of the file, and the reason.
-    pub(super) said: String,
+    pub(super) message: String,
     /// Hint.
     pub(super) help: String,
 }
@@ -46,14 +46,14 @@ pub(super) fn password(url: &Url, port: u16) -> Password {
     let named = set("PGPASSFILE").map(PathBuf::from);
     match named.or_else(|| set("HOME").map(|home| PathBuf::from(home).join(".pgpass"))) {
         Some(path) => in_file(&path, url, port),
-        None => Password::Nowhere,
+        None => Password::NotFound,
     }
 }
 
 fn in_file(path: &Path, url: &Url, port: u16) -> Password {
     let shown = path.display();
-    let passed_over = |why: &str, help: String| {
-        Password::PassedOver(PassedOver { said: format!("the password file {shown} is passed over: {why}"), help })
+    let ignored_file = |why: &str, help: String| {
+        Password::IgnoredFile(IgnoredFile { message: format!("the password file {shown} is passed over: {why}"), help })
     };
     let read = || {
         let found = fs::metadata(path)?;
@@ -62,11 +62,11 @@ fn in_file(path: &Path, url: &Url, port: u16) -> Password {
         Ok::<_, std::io::Error>((found.is_file(), open_to_others, text))
     };
     match read() {
-        Ok((false, ..)) => passed_over("it is no plain file", HELP.to_owned()),
-        Ok((true, true, _)) => passed_over("other users may read it", format!("chmod 600 {shown}")),
-        Ok((true, false, text)) => find(&text, url, port).map_or(Password::Nowhere, Password::Known),
-        Err(error) if error.kind() == ErrorKind::NotFound => Password::Nowhere,
-        Err(error) => passed_over(&error.to_string(), format!("let it be read, or {HELP}")),
+        Ok((false, ..)) => ignored_file("it is no plain file", HELP.to_owned()),
+        Ok((true, true, _)) => ignored_file("other users may read it", format!("chmod 600 {shown}")),
+        Ok((true, false, text)) => find(&text, url, port).map_or(Password::NotFound, Password::Known),
+        Err(error) if error.kind() == ErrorKind::NotFound => Password::NotFound,
+        Err(error) => ignored_file(&error.to_string(), format!("let it be read, or {HELP}")),
     }
 }
 
@@ -130,9 +130,9 @@ mod tests {
     fn a_file_that_cannot_be_looked_at_is_passed_over_and_named() {
         let url: Url = "postgres://me@h/x".parse().unwrap();
         let why = |path: &Path| match in_file(path, &url, 1) {
-            Password::PassedOver(PassedOver { said, help }) => format!("{said}; {help}"),
+            Password::IgnoredFile(IgnoredFile { message, help }) => format!("{message}; {help}"),
             Password::Known(_) => "known".to_owned(),
-            Password::Nowhere => "nowhere".to_owned(),
+            Password::NotFound => "nowhere".to_owned(),
         };
         let file = env::temp_dir().join(format!("tpcc-passed-over-{}", std::process::id()));
         fs::write(&file, "h:*:*:me:x\n").unwrap();

@@ -8,63 +8,63 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::columns::{Column, Field, Raw, SqlTable, index, table};
+use super::columns::{Column, Field, RawColumn, SqlTable, index, table};
 use super::connect::Connection;
 use super::error::PgError;
 use tpcc_core::workload::ops::{Direction, Ops, Read};
 use tpcc_core::workload::schema::{IndexDef, Key, RowOf, TableDef};
 
 /// A connection that can read.
-pub(super) trait OnConnection {
+pub(super) trait Readable {
     /// The connection; begins the transaction first if there is one.
     fn connection(&mut self) -> Result<&Connection, PgError>;
 }
 
 /// A connection that can also write.
-pub(super) trait Writing: OnConnection {}
+pub(super) trait Writable: Readable {}
 
-/// The rows that are accessible over a connection, for reads and, if `C` is `Writing`, for writes.
+/// The rows that are accessible over a connection, for reads and, if `C` is `Writable`, for writes.
 pub struct Rows<C>(pub(super) C);
 
 /// Reads without a transaction around the statements.
-pub struct Reading<'c>(&'c Connection);
+pub struct ReadOnly<'c>(&'c Connection);
 
 /// Reads rows over a connection.
-pub(crate) type Reader<'c> = Rows<Reading<'c>>;
+pub(crate) type Reader<'c> = Rows<ReadOnly<'c>>;
 
 impl<'c> Reader<'c> {
     /// A reader over `connection`.
     pub(super) fn new(connection: &'c Connection) -> Self {
-        Rows(Reading(connection))
+        Rows(ReadOnly(connection))
     }
 }
 
-impl OnConnection for Reading<'_> {
+impl Readable for ReadOnly<'_> {
     fn connection(&mut self) -> Result<&Connection, PgError> {
         Ok(self.0)
     }
 }
 
 /// Reads and writes without a transaction around the statements, or within one that the caller has begun.
-pub(super) struct Writes<'c>(&'c Connection);
+pub(super) struct ReadWrite<'c>(&'c Connection);
 
 /// Reads and writes rows over a connection.
-pub(super) type Writer<'c> = Rows<Writes<'c>>;
+pub(super) type Writer<'c> = Rows<ReadWrite<'c>>;
 
 impl<'c> Writer<'c> {
     /// A writer over `connection`.
     pub(super) fn over(connection: &'c Connection) -> Self {
-        Rows(Writes(connection))
+        Rows(ReadWrite(connection))
     }
 }
 
-impl OnConnection for Writes<'_> {
+impl Readable for ReadWrite<'_> {
     fn connection(&mut self) -> Result<&Connection, PgError> {
         Ok(self.0)
     }
 }
 
-impl Writing for Writes<'_> {}
+impl Writable for ReadWrite<'_> {}
 
 /// `a = $1 AND b = $2`.
 fn equal(columns: &[Column], first: usize) -> String {
@@ -117,7 +117,7 @@ fn query<T: TableDef>(connection: &Connection, sql: &str, fields: &[Field]) -> R
 fn memory(connection: &Connection, row: &Row, columns: &[Column], first: usize) -> Result<Vec<u8>, PgError> {
     let mut bytes = Vec::new();
     for ((name, kind), at) in columns.iter().zip(first..) {
-        let raw: Raw<'_> = row.try_get(at).map_err(|error| connection.error(error, None))?;
+        let raw: RawColumn<'_> = row.try_get(at).map_err(|error| connection.error(error, None))?;
         if !kind.decode(raw.0, &mut bytes) {
             return Err(connection.unexpected(format!("the column {name} has another type")));
         }
@@ -177,7 +177,7 @@ fn put<T: TableDef>(connection: &Connection, key: &T::Key, row: &RowOf<T>, cold_
     query::<T>(connection, &text, &parameters).map(drop)
 }
 
-impl<C: OnConnection> Read for Rows<C> {
+impl<C: Readable> Read for Rows<C> {
     type Error = PgError;
 
     fn read<T: TableDef, R>(&mut self, key: &T::Key, f: impl FnMut(&RowOf<T>) -> R) -> Result<Option<R>, PgError> {
@@ -220,7 +220,7 @@ impl<C: OnConnection> Read for Rows<C> {
     }
 }
 
-impl<C: Writing> Ops for Rows<C> {
+impl<C: Writable> Ops for Rows<C> {
     fn update<T: TableDef, R>(
         &mut self,
         key: &T::Key,

@@ -15,17 +15,17 @@ use tpcc_core::workload::words::counted;
 const INDEXES: [IndexId; 2] = [IndexId::CustomerByName, IndexId::OrderByCustomer];
 
 /// State of the schema in a database.
-pub(super) enum SchemaFound {
+pub(super) enum SchemaState {
     /// Nothing.
     Empty,
     /// A complete load.
-    Whole(Loaded),
+    Complete(Loaded),
     /// An incomplete load.
     Incomplete,
     /// Tables other than those of this program, or with other columns. The text names the difference.
-    OfOthers(String),
+    Foreign(String),
     /// Contents that the role of the connection has no right to read.
-    Closed(MissingRight),
+    AccessDenied(MissingRight),
 }
 
 /// A right that a role needs to inspect the schema.
@@ -41,7 +41,7 @@ pub(super) struct MissingRight {
 impl MissingRight {
     /// Finds the first missing right; none if the role can read everything. `information_schema` omits objects without a
     /// right, as if they did not exist; the catalogs of these queries show them to every role.
-    fn look(connection: &Connection) -> Result<Option<MissingRight>, PgError> {
+    fn find(connection: &Connection) -> Result<Option<MissingRight>, PgError> {
         let schema = format!(
             "SELECT current_user::text, pg_get_userbyid(nspowner)::text, NULL::text FROM pg_catalog.pg_namespace \
              WHERE nspname = '{SCHEMA}' AND NOT has_schema_privilege(oid, 'USAGE')"
@@ -63,7 +63,7 @@ impl MissingRight {
         Ok(None)
     }
 
-    fn told(&self, shown: &str) -> Error {
+    fn error(&self, shown: &str) -> Error {
         let MissingRight { role, owner, table } = self;
         let (to, usage) = (identifier(role), format!("GRANT USAGE ON SCHEMA {SCHEMA}"));
         let (said, grant) = match table {
@@ -87,14 +87,14 @@ fn identifier(name: &str) -> String {
     }
 }
 
-impl SchemaFound {
+impl SchemaState {
     /// Inspects the schema.
-    pub(super) fn look(connection: &Connection) -> Result<SchemaFound, PgError> {
+    pub(super) fn inspect(connection: &Connection) -> Result<SchemaState, PgError> {
         let ours: BTreeMap<&str, &SqlTable> = TableId::ALL.map(|id| (table(id).name, table(id))).into();
-        if let Some(missing) = MissingRight::look(connection)? {
+        if let Some(missing) = MissingRight::find(connection)? {
             return Ok(match &missing.table {
-                Some(name) if !ours.contains_key(name.as_str()) => SchemaFound::OfOthers(format!("a table '{name}'")),
-                _ => SchemaFound::Closed(missing),
+                Some(name) if !ours.contains_key(name.as_str()) => SchemaState::Foreign(format!("a table '{name}'")),
+                _ => SchemaState::AccessDenied(missing),
             });
         }
         let found = connection.query(
@@ -107,23 +107,23 @@ impl SchemaFound {
             there.entry(text(0)?).or_default().insert(text(1)?);
         }
         if there.is_empty() {
-            return Ok(SchemaFound::Empty);
+            return Ok(SchemaState::Empty);
         }
         for (name, columns) in &there {
             let Some(table) = ours.get(name.as_str()) else {
-                return Ok(SchemaFound::OfOthers(format!("a table '{name}'")));
+                return Ok(SchemaState::Foreign(format!("a table '{name}'")));
             };
             let wanted: BTreeSet<String> = table.columns().map(|(name, _)| (*name).to_owned()).collect();
             if let Some(column) = columns.symmetric_difference(&wanted).next() {
                 let has = if wanted.contains(column) { "without" } else { "with" };
-                return Ok(SchemaFound::OfOthers(format!("a table '{name}' {has} a column '{column}'")));
+                return Ok(SchemaState::Foreign(format!("a table '{name}' {has} a column '{column}'")));
             }
         }
         if ours.keys().any(|name| !there.contains_key(*name)) {
-            return Ok(SchemaFound::Incomplete);
+            return Ok(SchemaState::Incomplete);
         }
         let loaded = Loaded::read(&mut Reader::new(connection))?;
-        Ok(loaded.map_or(SchemaFound::Incomplete, SchemaFound::Whole))
+        Ok(loaded.map_or(SchemaState::Incomplete, SchemaState::Complete))
     }
 }
 
@@ -131,17 +131,17 @@ impl SchemaFound {
 pub(super) fn open(server: &Server, connection: &Connection) -> Result<Option<Loaded>, Error> {
     let config = server.config();
     let shown = config.shown();
-    match SchemaFound::look(connection).map_err(|error| server.failed(error))? {
-        SchemaFound::Empty => Ok(None),
-        SchemaFound::Whole(loaded) => Ok(Some(loaded)),
-        SchemaFound::Incomplete => Err(Error::failed(format!("{shown}: incomplete load"))
+    match SchemaState::inspect(connection).map_err(|error| server.failed(error))? {
+        SchemaState::Empty => Ok(None),
+        SchemaState::Complete(loaded) => Ok(Some(loaded)),
+        SchemaState::Incomplete => Err(Error::failed(format!("{shown}: incomplete load"))
             .help(format!("{} deletes it and loads again", config.command("load", "--replace")))),
-        SchemaFound::OfOthers(what) => Err(others(&shown, &what)),
-        SchemaFound::Closed(missing) => Err(missing.told(&shown)),
+        SchemaState::Foreign(what) => Err(foreign_error(&shown, &what)),
+        SchemaState::AccessDenied(missing) => Err(missing.error(&shown)),
     }
 }
 
-fn others(shown: &str, what: &str) -> Error {
+fn foreign_error(shown: &str, what: &str) -> Error {
     Error::failed(format!("{shown}: its schema {SCHEMA} is not of this program (it has {what}); nothing was changed"))
         .help("name another database with --engine")
 }
@@ -155,11 +155,11 @@ pub(super) fn clear(
 ) -> Result<(), Error> {
     let failed = |error| server.failed(error);
     let shown = server.config().shown();
-    match SchemaFound::look(connection).map_err(failed)? {
-        SchemaFound::Empty => return Ok(()),
-        SchemaFound::Incomplete => {}
-        SchemaFound::Whole(loaded) => {
-            let size = match server.config().dialect.tells_sizes() {
+    match SchemaState::inspect(connection).map_err(failed)? {
+        SchemaState::Empty => return Ok(()),
+        SchemaState::Incomplete => {}
+        SchemaState::Complete(loaded) => {
+            let size = match server.config().dialect.reports_sizes() {
                 true => {
                     let sql = format!(
                         "SELECT ceil(sum(pg_total_relation_size(c.oid)) / 1048576)::int8 FROM pg_class c \
@@ -171,8 +171,8 @@ pub(super) fn clear(
             };
             consent(&format!("{shown} holds {}{size}", counted(loaded.warehouses.into(), "warehouse")))?;
         }
-        SchemaFound::OfOthers(what) => return Err(others(&shown, &what)),
-        SchemaFound::Closed(missing) => return Err(missing.told(&shown)),
+        SchemaState::Foreign(what) => return Err(foreign_error(&shown, &what)),
+        SchemaState::AccessDenied(missing) => return Err(missing.error(&shown)),
     }
     let tables = TableId::ALL.map(|id| format!("{SCHEMA}.{}", table(id).name)).join(", ");
     connection.batch(&format!("DROP TABLE IF EXISTS {tables}")).map_err(failed)
@@ -232,7 +232,7 @@ mod tests {
     fn a_missing_right_is_named_with_its_grant() {
         let missing = |role: &str, table: Option<&str>| {
             let (role, owner, table) = (role.to_owned(), "bob".to_owned(), table.map(str::to_owned));
-            MissingRight { role, owner, table }.told("h:5432/bank").to_string()
+            MissingRight { role, owner, table }.error("h:5432/bank").to_string()
         };
         let schema = missing("me", None);
         assert!(schema.contains("h:5432/bank: the role me may not look into its schema tpcc"), "{schema}");

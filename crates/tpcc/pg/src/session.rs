@@ -2,23 +2,23 @@
 
 use std::time::{Duration, Instant};
 
-use super::connect::{Connection, Purpose, Server, Unconnected};
+use super::connect::{ConnectError, Connection, Purpose, Server};
 use super::error::PgError;
-use super::rows::{OnConnection, Rows, Writing};
-use super::txn::{Batches, Statements, run};
+use super::rows::{Readable, Rows, Writable};
+use super::txn::{Statements, TxnContext, run};
 use tpcc_core::workload::engine::{OpenTransaction, Session, Ticket};
 use tpcc_core::workload::generate::input::Input;
 use tpcc_core::workload::interrupt;
 use tpcc_core::workload::txn::{Failure, Scratch, StepOrder, TxnResult};
 
 /// Maximum time for attempts to open a new connection.
-const RECONNECT_WITHIN: Duration = Duration::from_secs(10);
+const RECONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time between two attempts.
-const RETRY_AFTER: Duration = Duration::from_millis(100);
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// Maximum number of connections lost in a row without a completed transaction.
-const MOST_LOST: u32 = 5;
+const MAX_LOSSES: u32 = 5;
 /// Maximum time of such a series: without it, a server that accepts connections and never answers would block the run.
-const LOST_FOR: Duration = Duration::from_secs(30);
+const MAX_LOSS_TIME: Duration = Duration::from_secs(30);
 
 /// Connections lost since the last completed transaction.
 #[derive(Clone, Copy, Default, Debug)]
@@ -33,7 +33,7 @@ impl Losses {
     fn add(&mut self, now: Instant) -> bool {
         self.count += 1;
         let since = *self.since.get_or_insert(now);
-        self.count > MOST_LOST || now.duration_since(since) > LOST_FOR
+        self.count > MAX_LOSSES || now.duration_since(since) > MAX_LOSS_TIME
     }
 }
 
@@ -62,8 +62,9 @@ pub struct PgSession<'e> {
 impl<'e> PgSession<'e> {
     /// Connects and prepares the statements.
     pub(super) fn open(server: &'e Server) -> Result<PgSession<'e>, PgError> {
-        let failed = |Unconnected { said, .. }| PgError::NotOpened { server: server.name().to_owned(), why: said };
-        let (connection, statements) = connect(server).map_err(failed)?;
+        let failed =
+            |ConnectError { message, .. }| PgError::NotOpened { server: server.name().to_owned(), why: message };
+        let (connection, statements) = connect_and_prepare(server).map_err(failed)?;
         Ok(PgSession { server, connection, statements, state: SessionState::Idle, losses: Losses::default() })
     }
 
@@ -83,26 +84,26 @@ impl<'e> PgSession<'e> {
             return Err(PgError::LostAgain { server, count: self.losses.count, lost });
         }
         loop {
-            match connect(self.server) {
+            match connect_and_prepare(self.server) {
                 Ok((connection, statements)) => {
                     (self.connection, self.statements, self.state) = (connection, statements, SessionState::Idle);
                     return Ok(());
                 }
-                Err(Unconnected { said, .. }) if start.elapsed() >= RECONNECT_WITHIN || interrupt::requested() => {
-                    return Err(PgError::Gone { server, lost, tried_s: start.elapsed().as_secs(), why: said });
+                Err(ConnectError { message, .. }) if start.elapsed() >= RECONNECT_TIMEOUT || interrupt::requested() => {
+                    return Err(PgError::Gone { server, lost, tried_s: start.elapsed().as_secs(), why: message });
                 }
-                Err(_) => std::thread::sleep(RETRY_AFTER),
+                Err(_) => std::thread::sleep(RETRY_INTERVAL),
             }
         }
     }
 }
 
-fn connect(server: &Server) -> Result<(Connection, Statements), Unconnected> {
-    let connection = server.try_connect(Purpose::Terminal)?;
+fn connect_and_prepare(server: &Server) -> Result<(Connection, Statements), ConnectError> {
+    let connection = server.try_open_connection(Purpose::Terminal)?;
     let prepared = connection
         .wait(Statements::prepare(&connection.client, server.config()))
         .and_then(|prepared| prepared.map_err(|error| connection.error(error, None)));
-    let statements = prepared.map_err(|error| Unconnected { said: error.to_string(), help: String::new() })?;
+    let statements = prepared.map_err(|error| ConnectError { message: error.to_string(), help: String::new() })?;
     Ok((connection, statements))
 }
 
@@ -118,7 +119,7 @@ impl Session for PgSession<'_> {
             self.reconnect()?;
         }
         let after_failure = self.state != SessionState::Idle;
-        Ok(Rows(OpenOnServer {
+        Ok(Rows(SessionParts {
             connection: &self.connection,
             statements: &self.statements,
             state: &mut self.state,
@@ -146,10 +147,10 @@ impl Session for PgSession<'_> {
 
 /// A transaction. BEGIN is sent in the message of the first statement; [`OpenTransaction::run`] also ends the transaction. A
 /// transaction that is dropped before its end is rolled back before the next one.
-pub(crate) type PgTransaction<'t> = Rows<OpenOnServer<'t>>;
+pub(crate) type PgTransaction<'t> = Rows<SessionParts<'t>>;
 
 /// The parts of a session that its transaction uses.
-pub struct OpenOnServer<'t> {
+pub struct SessionParts<'t> {
     connection: &'t Connection,
     statements: &'t Statements,
     state: &'t mut SessionState,
@@ -158,7 +159,7 @@ pub struct OpenOnServer<'t> {
     begun: bool,
 }
 
-impl OpenOnServer<'_> {
+impl SessionParts<'_> {
     fn end(self, how: &str) -> Result<Ticket, PgError> {
         // Nothing is open before the first statement, or after an end that was sent with the statements.
         if self.begun && *self.state == SessionState::Open {
@@ -171,7 +172,7 @@ impl OpenOnServer<'_> {
     }
 }
 
-impl OnConnection for OpenOnServer<'_> {
+impl Readable for SessionParts<'_> {
     fn connection(&mut self) -> Result<&Connection, PgError> {
         if !self.begun {
             *self.state = SessionState::Failed;
@@ -182,13 +183,13 @@ impl OnConnection for OpenOnServer<'_> {
     }
 }
 
-impl Writing for OpenOnServer<'_> {}
+impl Writable for SessionParts<'_> {}
 
 impl OpenTransaction for PgTransaction<'_> {
     fn run(&mut self, steps: StepOrder, input: &Input, scratch: &mut Scratch) -> TxnResult<Self> {
         let open = &mut self.0;
         *open.state = SessionState::Failed;
-        let work = Batches {
+        let work = TxnContext {
             connection: open.connection,
             statements: open.statements,
             after_failure: open.after_failure,
@@ -220,7 +221,7 @@ mod tests {
     fn a_server_that_loses_every_connection_is_given_up() {
         let now = Instant::now();
         let mut often = Losses::default();
-        let too_many: Vec<bool> = (0..=MOST_LOST).map(|_| often.add(now)).collect();
+        let too_many: Vec<bool> = (0..=MAX_LOSSES).map(|_| often.add(now)).collect();
         assert_eq!(too_many.iter().filter(|too| **too).count(), 1, "{too_many:?}");
         assert!(often.add(now));
         // A server that never answers causes one loss per minute.

@@ -23,10 +23,10 @@ pub struct Url {
 
 /// Error of an invalid URL. Never holds text that may be a password.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{said}")]
-pub struct BadUrl {
+#[error("{message}")]
+pub struct UrlError {
     /// Message that follows the flag's name.
-    pub said: String,
+    pub message: String,
     /// Hint.
     pub help: &'static str,
 }
@@ -36,7 +36,7 @@ const FORM: &str = "postgres://USER@HOST:PORT/DATABASE, with %XX for what is spe
 
 impl Url {
     /// Returns true if `text` begins with the scheme of a server's URL.
-    pub fn is_meant(text: &str) -> bool {
+    pub fn has_scheme(text: &str) -> bool {
         SCHEMES.iter().any(|scheme| text.starts_with(scheme))
     }
 
@@ -60,16 +60,16 @@ impl fmt::Display for Url {
 }
 
 impl FromStr for Url {
-    type Err = BadUrl;
+    type Err = UrlError;
 
-    fn from_str(text: &str) -> Result<Url, BadUrl> {
-        let bad = |what: &str| BadUrl { said: format!(": {what}"), help: FORM };
+    fn from_str(text: &str) -> Result<Url, UrlError> {
+        let bad = |what: &str| UrlError { message: format!(": {what}"), help: FORM };
         let rest = SCHEMES.iter().find_map(|scheme| text.strip_prefix(scheme)).ok_or_else(|| bad("not a URL"))?;
         let (place, database) = rest.split_once('/').ok_or_else(|| bad("names no database"))?;
         let (user, at) = place.rsplit_once('@').ok_or_else(|| bad("names no user"))?;
         if user.contains(':') {
-            return Err(BadUrl {
-                said: ": a password in a URL can be read by all users of the machine".to_owned(),
+            return Err(UrlError {
+                message: ": a password in a URL can be read by all users of the machine".to_owned(),
                 help: "leave it out of the URL; set PGPASSWORD, or write it into ~/.pgpass (or the file of PGPASSFILE)",
             });
         }
@@ -125,7 +125,7 @@ fn encoded(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn url(text: &str) -> Result<Url, BadUrl> {
+    fn url(text: &str) -> Result<Url, UrlError> {
         text.parse()
     }
 
@@ -161,7 +161,7 @@ mod tests {
             ("postgres://me@host/%zz", "no database"),
         ] {
             let bad = url(text).unwrap_err();
-            assert!(bad.said.contains(want), "{text}: {bad}");
+            assert!(bad.message.contains(want), "{text}: {bad}");
         }
     }
 
@@ -169,7 +169,7 @@ mod tests {
     fn a_password_is_refused_and_not_repeated() {
         for text in ["postgres://me:s3cret@host/db", "postgres://me:s3cret@@host/db?x=1", "postgres://me:@host/db"] {
             let bad = url(text).unwrap_err();
-            assert!(!bad.said.contains("s3cret") && bad.said.contains("password"), "{bad}");
+            assert!(!bad.message.contains("s3cret") && bad.message.contains("password"), "{bad}");
             assert!(bad.help.contains("PGPASSWORD"));
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tpcc_core::workload::settings::{EngineKind, SwitchPoints};
 #[cfg(feature = "postgres")]
-use tpcc_pg::url::{BadUrl, Url};
+use tpcc_pg::url::{Url, UrlError};
 
 /// Minimum size of the buffer pool, in MiB. A transaction may not get enough frames in a smaller pool.
 pub(super) const MIN_POOL_MIB: i64 = 16;
@@ -97,9 +97,9 @@ pub(super) fn engine(text: &str) -> ValueResult<EngineChoice> {
         "storage" => Ok(EngineChoice::Local(EngineKind::Storage)),
         "floor" => Ok(EngineChoice::Local(EngineKind::Floor)),
         #[cfg(feature = "postgres")]
-        url if Url::is_meant(url) => match url.parse() {
+        url if Url::has_scheme(url) => match url.parse() {
             Ok(url) => Ok(EngineChoice::Server(url)),
-            Err(bad @ BadUrl { help, .. }) => value_error(bad.to_string(), help),
+            Err(bad @ UrlError { help, .. }) => value_error(bad.to_string(), help),
         },
         other => value_error(format!(" {}: not one of its values", without_password(other)), help),
     }

@@ -103,7 +103,7 @@ impl fmt::Display for Sanitizer {
 pub fn loom(flags: &Loom) -> ExitCode {
     let mut loom = cargo(None, "loom", "--cfg loom");
     loom.args(["test", "--package", "lockstep-storage", "--lib"]).args(PROFILE).arg(&flags.filter);
-    concluded("loom", &flags.record, RunRecord::default(), |tests| {
+    run_tests("loom", &flags.record, RunRecord::default(), |tests| {
         *tests += Tally::of(&mut loom)?;
         Ok(())
     })
@@ -126,7 +126,7 @@ pub fn shuttle(flags: &Shuttle) -> ExitCode {
         remark: "with the mutants of speculate that its models have to find".into(),
         ..RunRecord::default()
     };
-    concluded("shuttle", &flags.record, run, |tests| {
+    run_tests("shuttle", &flags.record, run, |tests| {
         *tests += models(&["--package", "lockstep-storage", "--lib"])?;
         *tests += models(&[
             "--package",
@@ -153,7 +153,7 @@ pub fn miri(flags: &Miri) -> ExitCode {
     };
     skip(&mut storage, &NOT_FOR_MIRI);
     let run = RunRecord { flags: flags.filter.clone().unwrap_or_default(), ..RunRecord::default() };
-    concluded("miri", &flags.record, run, |tests| {
+    run_tests("miri", &flags.record, run, |tests| {
         *tests += Tally::of(&mut storage)?;
         if flags.filter.is_none() {
             *tests += Tally::of(&mut under_miri("lockstep-speculate", &["--lib"]))?;
@@ -202,11 +202,11 @@ pub fn sanitize(flags: &Sanitize) -> ExitCode {
     if flags.seconds > 0 {
         run.remark = "tests and the mix on 4 workers; the mix counts as one of them".into();
     }
-    concluded("sanitize", &flags.record, run, |tests| sanitized(flags, tests))
+    run_tests("sanitize", &flags.record, run, |tests| run_sanitized(flags, tests))
 }
 
 /// Runs the multithreaded tests, then the TPC-C mix with a buffer pool that is smaller than the data.
-fn sanitized(flags: &Sanitize, tests: &mut Tally) -> Result<(), String> {
+fn run_sanitized(flags: &Sanitize, tests: &mut Tally) -> Result<(), String> {
     // Optimistic reads of pages race by design: see the module documentation of storage's `page::access`. ThreadSanitizer
     // would report each of them, so its readers use shared latches; AddressSanitizer runs the optimistic readers.
     // ThreadSanitizer does not support fences; loom checks the code that depends on them (latch, log).
@@ -272,7 +272,7 @@ fn sanitized(flags: &Sanitize, tests: &mut Tally) -> Result<(), String> {
 }
 
 /// Compiler flags that count edges and comparisons, for libFuzzer.
-const COUNTING: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+const COVERAGE_FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares -Zsanitizer=address --cfg fuzzing";
 
@@ -281,7 +281,7 @@ pub fn build_guided() -> Result<PathBuf, String> {
     if !succeeds(cargo(Some("nightly"), "guided", "").args(["--version", "--quiet"]).stdout(Stdio::null())) {
         return Err("the nightly toolchain is missing: rustup toolchain install nightly".into());
     }
-    let mut cargo = cargo(Some("nightly"), "guided", COUNTING);
+    let mut cargo = cargo(Some("nightly"), "guided", COVERAGE_FLAGS);
     cargo.args(["build", "--quiet", "--package", "xtask", "--features", "guided", "--target", TARGET]).args(PROFILE);
     if !succeeds(&mut cargo) {
         return Err("the build failed; libFuzzer is C++: apt-get install g++".into());
@@ -312,7 +312,7 @@ fn succeeds(command: &mut Command) -> bool {
 }
 
 /// Runs tests and, if requested, appends a line to the table of the checkers. Fails unless tests ran and all passed.
-fn concluded(
+fn run_tests(
     name: &str,
     flag: &RecordFlag,
     mut run: RunRecord,

@@ -22,19 +22,19 @@ use crate::checkers;
 use crate::record::{RecordFlag, RunRecord};
 use crate::sim::scheduler::Scheduler;
 use crate::torture::damage::forge;
-use crate::torture::damage::subject::{Left, Subject};
+use crate::torture::damage::subject::{Shutdown, Subject};
 
 /// Directory of corpora, failing inputs and libFuzzer's output.
-const KEPT: &str = "target/fuzz";
+const OUTPUT_DIR: &str = "target/fuzz";
 
 /// Maximum length of an input, in bytes: a page.
-const LONGEST: &str = "16384";
+const MAX_INPUT_BYTES: &str = "16384";
 
 /// Timeout of an input, in seconds.
-const PATIENCE: &str = "10";
+const TIMEOUT_SECONDS: &str = "10";
 
 /// Memory limit of an input, in MiB.
-const MEMORY: &str = "2048";
+const MEMORY_LIMIT_MIB: &str = "2048";
 
 /// Maximum number of lines of libFuzzer's output that are printed for a failure.
 const LINES_SHOWN: usize = 30;
@@ -94,13 +94,13 @@ pub fn run(flags: &FuzzFlags) -> ExitCode {
 /// Fuzzes the targets one after the other. Returns true if no input failed.
 fn fuzz_all(targets: &[&Target], flags: &FuzzFlags) -> Result<bool, String> {
     let binary = checkers::build_guided()?;
-    let subject = Subject::make(flags.seed.into(), Left::Killed, Scheduler::Threads).map_err(|e| e.to_string())?;
-    println!("fuzz: guided by coverage, with AddressSanitizer; seed {}; corpora are kept in {KEPT}", flags.seed);
-    let mut held = true;
+    let subject = Subject::make(flags.seed.into(), Shutdown::Killed, Scheduler::Threads).map_err(|e| e.to_string())?;
+    println!("fuzz: guided by coverage, with AddressSanitizer; seed {}; corpora are kept in {OUTPUT_DIR}", flags.seed);
+    let mut passed = true;
     for target in targets {
-        held &= fuzz(&binary, target, &subject, flags).map_err(|e| format!("{}: {e}", target.name))?;
+        passed &= fuzz(&binary, target, &subject, flags).map_err(|e| format!("{}: {e}", target.name))?;
     }
-    Ok(held)
+    Ok(passed)
 }
 
 /// Repeats one saved input, with the normal panic message.
@@ -120,26 +120,30 @@ fn repeat(target: &Target, path: &Path) -> ExitCode {
 
 /// Fuzzes a target for its time budget and prints the result. Returns true if no input failed.
 fn fuzz(binary: &Path, target: &Target, subject: &Subject, flags: &FuzzFlags) -> std::io::Result<bool> {
-    let corpus = Path::new(KEPT).join("corpus").join(target.name);
+    let corpus = Path::new(OUTPUT_DIR).join("corpus").join(target.name);
     std::fs::create_dir_all(&corpus)?;
     for input in (target.corpus)(subject) {
         std::fs::write(corpus.join(format!("real-{:08x}", forge::crc32c(&input))), input)?;
     }
-    let log = Path::new(KEPT).join(format!("{}.log", target.name));
+    let log = Path::new(OUTPUT_DIR).join(format!("{}.log", target.name));
     let status = Command::new(binary)
         .arg("guided")
         .arg(target.name)
         .arg("--")
         .arg(&corpus)
         .args([format!("-max_total_time={}", flags.seconds), format!("-seed={}", flags.seed)])
-        .args([format!("-max_len={LONGEST}"), format!("-timeout={PATIENCE}"), format!("-rss_limit_mb={MEMORY}")])
-        .args(["-print_final_stats=1".into(), format!("-artifact_prefix={KEPT}/{}-", target.name)])
+        .args([
+            format!("-max_len={MAX_INPUT_BYTES}"),
+            format!("-timeout={TIMEOUT_SECONDS}"),
+            format!("-rss_limit_mb={MEMORY_LIMIT_MIB}"),
+        ])
+        .args(["-print_final_stats=1".into(), format!("-artifact_prefix={OUTPUT_DIR}/{}-", target.name)])
         // Threads of a dropped database may still hold some memory at the time of the leak check.
         .env("ASAN_OPTIONS", "detect_leaks=0")
         .stderr(File::create(&log)?)
         .status()?;
-    let said = String::from_utf8_lossy(&std::fs::read(&log)?).into_owned();
-    let progress = Progress::of(&said);
+    let output = String::from_utf8_lossy(&std::fs::read(&log)?).into_owned();
+    let progress = FuzzerProgress::of(&output);
     println!("fuzz {}: {progress}", target.name);
     let run = RunRecord {
         flags: target.name.into(),
@@ -154,11 +158,11 @@ fn fuzz(binary: &Path, target: &Target, subject: &Subject, flags: &FuzzFlags) ->
         return Ok(recorded);
     }
     println!("FAILED {} ({status}); the end of {}:", target.name, log.display());
-    let lines: Vec<&str> = said.lines().collect();
+    let lines: Vec<&str> = output.lines().collect();
     for line in &lines[lines.len().saturating_sub(LINES_SHOWN)..] {
         println!("       {line}");
     }
-    if let Some((_, kept)) = said.rsplit_once("Test unit written to ") {
+    if let Some((_, kept)) = output.rsplit_once("Test unit written to ") {
         let kept = kept.lines().next().unwrap_or_default();
         println!("       cargo xtask fuzz {} --input {kept}", target.name);
     }
@@ -166,19 +170,19 @@ fn fuzz(binary: &Path, target: &Target, subject: &Subject, flags: &FuzzFlags) ->
 }
 
 /// libFuzzer's progress, parsed from its output.
-struct Progress<'a> {
+struct FuzzerProgress<'a> {
     tried: &'a str,
     rate: &'a str,
     edges: &'a str,
 }
 
-impl<'a> Progress<'a> {
-    fn of(said: &'a str) -> Progress<'a> {
-        let last = |after: &str| match said.rsplit_once(after) {
+impl<'a> FuzzerProgress<'a> {
+    fn of(output: &'a str) -> FuzzerProgress<'a> {
+        let last = |after: &str| match output.rsplit_once(after) {
             Some((_, rest)) => rest.split_whitespace().next().unwrap_or("?"),
             None => "?",
         };
-        Progress {
+        FuzzerProgress {
             tried: last("stat::number_of_executed_units:"),
             rate: last("stat::average_exec_per_sec:"),
             edges: last(" cov: "),
@@ -186,7 +190,7 @@ impl<'a> Progress<'a> {
     }
 }
 
-impl fmt::Display for Progress<'_> {
+impl fmt::Display for FuzzerProgress<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} inputs, {}/s, {} edges of the code reached", self.tried, self.rate, self.edges)
     }

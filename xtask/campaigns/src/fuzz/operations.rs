@@ -32,20 +32,20 @@ fn row(program: &[u8]) -> (Vec<u8>, Vec<u8>) {
 }
 
 /// Maximum number of steps of a program: many short programs find more than a few long ones.
-const MOST_STEPS: usize = 200;
+const MAX_STEPS: usize = 200;
 
 /// Runs a program. Panics if database and map differ.
 pub(super) fn run(program: &[u8]) {
     let disk: Arc<dyn Disk> = Arc::new(MemDisk::new());
     let open = || options().open_on(Arc::clone(&disk)).expect("opens");
     let (mut db, mut map) = (open(), Map::new());
-    for step in program.chunks_exact(4).take(MOST_STEPS) {
+    for step in program.chunks_exact(4).take(MAX_STEPS) {
         match step[0] % 16 {
             15 => {
                 db.close().expect("closes");
                 db = open();
             }
-            14 => agree(&db, &map),
+            14 => check_equal(&db, &map),
             // A transaction that is rolled back.
             13 => {
                 let mut tx = db.begin().expect("begins");
@@ -65,10 +65,10 @@ pub(super) fn run(program: &[u8]) {
             }
         }
     }
-    agree(&db, &map);
+    check_equal(&db, &map);
 }
 
-fn agree(db: &Database, map: &Map) {
+fn check_equal(db: &Database, map: &Map) {
     let tx = db.begin().expect("begins");
     let rows: Map = tx.range(&ROWS, ..).expect("scans").collect::<Result<_, _>>().expect("scans");
     let differs = |key: &&Vec<u8>| rows.get(*key) != map.get(*key);

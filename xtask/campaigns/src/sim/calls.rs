@@ -8,8 +8,8 @@ use std::sync::Arc;
 use storage::disk::MemDisk;
 use storage::{CopyError, Database, Isolation, Lsn, StorageError, Table, TxnError};
 
-use super::caught::find;
 use super::notes::RunError;
+use super::panics::raise_finding;
 use super::rng::Rng;
 use super::tables::Tables;
 
@@ -22,7 +22,7 @@ const OTHER_KEYS: [Table<u32, Vec<u8>>; 3] =
 
 /// A call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Call {
+pub(crate) enum DatabaseCall {
     Checkpoint,
     Stats,
     Names,
@@ -44,47 +44,53 @@ pub(crate) enum Call {
 }
 
 /// Calls that are permitted in the middle of a transaction, because they take no locks.
-const AMID: [Call; 9] = [
-    Call::Checkpoint,
-    Call::Checkpoint,
-    Call::Stats,
-    Call::Names,
-    Call::VerifyPages,
-    Call::CheckStructure,
-    Call::Preload,
-    Call::Copy,
-    Call::Ends,
+const IN_TRANSACTION: [DatabaseCall; 9] = [
+    DatabaseCall::Checkpoint,
+    DatabaseCall::Checkpoint,
+    DatabaseCall::Stats,
+    DatabaseCall::Names,
+    DatabaseCall::VerifyPages,
+    DatabaseCall::CheckStructure,
+    DatabaseCall::Preload,
+    DatabaseCall::Copy,
+    DatabaseCall::Ends,
 ];
 /// Calls that are permitted only between two transactions.
-const BETWEEN: [Call; 6] =
-    [Call::Checkpoint, Call::Stats, Call::Begin, Call::CreateTable, Call::RefusedLoad, Call::Compact];
+const BETWEEN_TRANSACTIONS: [DatabaseCall; 6] = [
+    DatabaseCall::Checkpoint,
+    DatabaseCall::Stats,
+    DatabaseCall::Begin,
+    DatabaseCall::CreateTable,
+    DatabaseCall::RefusedLoad,
+    DatabaseCall::Compact,
+];
 
-impl Call {
+impl DatabaseCall {
     /// All calls.
     #[cfg(test)]
-    pub(crate) const ALL: [Call; 12] = [
-        Call::Checkpoint,
-        Call::Stats,
-        Call::Names,
-        Call::VerifyPages,
-        Call::CheckStructure,
-        Call::Preload,
-        Call::Begin,
-        Call::CreateTable,
-        Call::RefusedLoad,
-        Call::Copy,
-        Call::Compact,
-        Call::Ends,
+    pub(crate) const ALL: [DatabaseCall; 12] = [
+        DatabaseCall::Checkpoint,
+        DatabaseCall::Stats,
+        DatabaseCall::Names,
+        DatabaseCall::VerifyPages,
+        DatabaseCall::CheckStructure,
+        DatabaseCall::Preload,
+        DatabaseCall::Begin,
+        DatabaseCall::CreateTable,
+        DatabaseCall::RefusedLoad,
+        DatabaseCall::Copy,
+        DatabaseCall::Compact,
+        DatabaseCall::Ends,
     ];
 
     /// A random call for the middle of a transaction.
-    pub(crate) fn amid(rng: &mut Rng) -> Call {
-        rng.pick(&AMID)
+    pub(crate) fn in_transaction(rng: &mut Rng) -> DatabaseCall {
+        rng.pick(&IN_TRANSACTION)
     }
 
     /// A random call between two transactions.
-    pub(crate) fn between(rng: &mut Rng) -> Call {
-        if rng.once_in(2) { rng.pick(&BETWEEN) } else { Call::amid(rng) }
+    pub(crate) fn between_transactions(rng: &mut Rng) -> DatabaseCall {
+        if rng.once_in(2) { rng.pick(&BETWEEN_TRANSACTIONS) } else { DatabaseCall::in_transaction(rng) }
     }
 
     /// Makes the call.
@@ -93,43 +99,43 @@ impl Call {
     /// Errors of the engine.
     pub(crate) fn make(self, db: &Database, tables: &Tables, rng: &mut Rng) -> Result<(), RunError> {
         match self {
-            Call::Checkpoint => db.checkpoint().map_err(RunError::Service),
-            Call::Stats => {
+            DatabaseCall::Checkpoint => db.checkpoint().map_err(RunError::Service),
+            DatabaseCall::Stats => {
                 let (one, two) = (db.stats(), db.stats());
                 assert!(two.log_bytes >= one.log_bytes && two.checkpoints >= one.checkpoints, "counters go back");
                 Ok(())
             }
-            Call::Names => {
+            DatabaseCall::Names => {
                 assert!(db.table_names().len() >= tables.len(), "tables are forgotten");
                 assert!(!db.directory().is_empty(), "a database without a place");
                 assert!(db.indexes().len() >= tables.len(), "indexes are forgotten");
                 db.request_flush(db.durable());
                 Ok(())
             }
-            Call::VerifyPages => db.verify_pages().map(drop).map_err(RunError::Service),
+            DatabaseCall::VerifyPages => db.verify_pages().map(drop).map_err(RunError::Service),
             // While other workers write, the findings are meaningless. The test is that the call returns.
-            Call::CheckStructure => {
+            DatabaseCall::CheckStructure => {
                 db.check_structure(|_, _| ControlFlow::Continue(())).map(drop).map_err(RunError::Service)
             }
-            Call::Copy => match db.copy_on(Arc::new(MemDisk::new()), |_| ControlFlow::Continue(())) {
+            DatabaseCall::Copy => match db.copy_on(Arc::new(MemDisk::new()), |_| ControlFlow::Continue(())) {
                 Ok(_) => Ok(()),
                 Err(CopyError::Storage(error)) => Err(RunError::Service(error)),
                 Err(other) => Err(RunError::Open(format!("copy: {other}"))),
             },
-            Call::Compact => unless_victim(db.compact().map(drop)),
-            Call::Ends => {
+            DatabaseCall::Compact => unless_victim(db.compact().map(drop)),
+            DatabaseCall::Ends => {
                 let end = db.durable();
                 for beyond in [Lsn::MAX, Lsn(u64::MAX - rng.below(1 << 62))] {
                     db.request_flush(beyond);
                     match db.wait_durable(beyond) {
                         Err(StorageError::BeyondLog { .. } | StorageError::Poisoned { .. }) => {}
-                        answer => find(format!("a position beyond the log: {answer:?}")),
+                        answer => raise_finding(format!("a position beyond the log: {answer:?}")),
                     }
                 }
                 db.wait_durable(Lsn(rng.below(end.0 + 1))).map_err(RunError::Service)
             }
-            Call::Preload => db.preload().map(drop).map_err(RunError::Service),
-            Call::Begin => {
+            DatabaseCall::Preload => db.preload().map(drop).map_err(RunError::Service),
+            DatabaseCall::Begin => {
                 let levels = [Isolation::Serializable, Isolation::RepeatableRead, Isolation::ReadCommitted];
                 if rng.once_in(3) {
                     return unless_victim(db.transact_at(rng.pick(&levels), |_| Ok(())));
@@ -141,7 +147,7 @@ impl Call {
                 drop(tx);
                 Ok(())
             }
-            Call::CreateTable => {
+            DatabaseCall::CreateTable => {
                 let which = rng.below(3) as usize;
                 let opened = match rng.below(3) {
                     0 => db.table(&EXTRA[which]).map(drop),
@@ -151,7 +157,7 @@ impl Call {
                 };
                 unless_victim(opened.and_then(|()| refuses_other_keys(db, which)))
             }
-            Call::RefusedLoad => unless_victim(match db.bulk_load(&tables[rng.below(2) as usize]) {
+            DatabaseCall::RefusedLoad => unless_victim(match db.bulk_load(&tables[rng.below(2) as usize]) {
                 // The table is empty if its rows were deleted or rolled back.
                 Ok(load) => {
                     drop(load);
@@ -167,7 +173,7 @@ impl Call {
 /// Checks that a table with keys of one type cannot be opened with another.
 fn refuses_other_keys(db: &Database, which: usize) -> Result<(), TxnError> {
     match db.table(&OTHER_KEYS[which]) {
-        Ok(_) => find(format!("table {:?} opens with other types of keys", EXTRA[which].name())),
+        Ok(_) => raise_finding(format!("table {:?} opens with other types of keys", EXTRA[which].name())),
         Err(TxnError::OtherCodec { .. }) => Ok(()),
         Err(error) => Err(error),
     }

@@ -21,8 +21,8 @@ use sched_steps::team::{self, LargestFirst, LastInterest, Membership, OldestFirs
 use sched_steps::{Executor, Idle};
 use storage::{BlockReason, Hook, Operation, WaitToken, points};
 
-use super::caught::{self, caught};
-use super::order::{self, Dice, Role, Sim, VAIN_STEPS_MAX, nanos};
+use super::order::{self, Decisions, MAX_SERVANT_STEPS, Role, Sim, nanos};
+use super::panics::{self, catch_panic};
 use super::rng::Rng;
 
 /// Stack size of a fiber; debug builds need more than release builds.
@@ -35,9 +35,9 @@ const INDEXES: usize = 4;
 #[derive(Debug)]
 pub(crate) struct Fibers {
     shared: Arc<Shared>,
-    live: Box<[bool]>,
+    enabled_points: Box<[bool]>,
     /// A fiber hops at an enabled point once in this number of times, on average.
-    rarely: u64,
+    hop_period: u64,
     /// Maximum number of fibers in a team.
     team_size: usize,
     per_operation: Option<Teams>,
@@ -71,13 +71,13 @@ struct Shared {
 
 #[derive(Debug)]
 struct FibersState {
-    dice: Dice,
+    decisions: Decisions,
     /// Indexed by fiber number; empty outside of [`Sim::run`].
     actors: Vec<Actor>,
     /// Number of workers that have not ended.
     working: usize,
     /// Steps of servants since a worker last ran.
-    vain: u32,
+    servant_steps: u32,
     /// Reason for which the run was stopped.
     broken: Option<String>,
     /// Number of hops, indexed by point.
@@ -106,21 +106,21 @@ impl Fibers {
     pub(crate) fn new(seed: u64, actors: usize, now_ns: Arc<AtomicU64>) -> Fibers {
         let mut rng = Rng::new(seed);
         let all = rng.once_in(2);
-        let live = points().iter().map(|_| all || rng.once_in(2)).collect();
-        let rarely = rng.pick(&[1, 1, 2, 4, 16]);
+        let enabled_points = points().iter().map(|_| all || rng.once_in(2)).collect();
+        let hop_period = rng.pick(&[1, 1, 2, 4, 16]);
         let team_size = rng.pick(&[actors, actors, 2, 3, 1 + actors / 2]).clamp(2, actors.max(2));
         let per_operation = rng.once_in(3).then(|| Teams::new(rng.below(3))).flatten();
         let state = FibersState {
-            dice: Dice::new(rng),
+            decisions: Decisions::new(rng),
             actors: Vec::new(),
             working: 0,
-            vain: 0,
+            servant_steps: 0,
             broken: None,
             hops: vec![0; points().len()],
             parks: 0,
         };
         let shared = Arc::new(Shared { state: Mutex::new(state), now_ns });
-        Fibers { shared, live, rarely, team_size, per_operation, siblings: None }
+        Fibers { shared, enabled_points, hop_period, team_size, per_operation, siblings: None }
     }
 
     /// As [`Fibers::new`], with fibers in sibling groups, which also yield at points.
@@ -172,7 +172,7 @@ impl Fibers {
         };
         // SAFETY: code on the fibers switches in calls of the engine, which keeps no thread-local open at these points (see
         // `engines/storage/fibers.rs` of `tpcc`), in `wait` and in `pause`. The campaigns have no thread-local except the
-        // message of `caught`, which belongs to the fiber.
+        // message of `catch_panic`, which belongs to the fiber.
         let built = unsafe { builder.build() };
         built.map_err(|e| format!("no fibers: {e}"))
     }
@@ -186,7 +186,7 @@ impl Fibers {
         let (Some(me), Some(waker)) = (fiber::index(), fiber::waker()) else {
             // No other worker is left: a wait with a limit ends at once, and one without would never end.
             if limit.is_none() {
-                caught::find(format!("hang: a lone caller would wait for ever ({reason:?})"));
+                panics::raise_finding(format!("hang: a lone caller would wait for ever ({reason:?})"));
             }
             return false;
         };
@@ -199,9 +199,9 @@ impl Fibers {
         {
             let mut state = self.shared.state();
             stop_if_broken(&state);
-            state.dice.note(reason as u64 + 100);
+            state.decisions.note(reason as u64 + 100);
             state.parks += 1;
-            state.dice.tick(&self.shared.now_ns);
+            state.decisions.tick(&self.shared.now_ns);
             let token = std::ptr::from_ref(token).addr();
             state.actors[me].waits = Some(Wait { token, until, waker });
         }
@@ -224,7 +224,7 @@ impl Fibers {
         }
         let mut state = self.shared.state();
         state.actors[me].waits = None;
-        state.goes_on(me, self.shared.now());
+        state.resumed(me, self.shared.now());
         stop_if_broken(&state);
         woken
     }
@@ -246,7 +246,7 @@ impl Teams {
 /// Once the run is stopped, each remaining fiber unwinds; its state is dropped with the whole run.
 fn stop_if_broken(state: &FibersState) {
     if state.broken.is_some() && !panicking() {
-        caught::stop();
+        panics::stop();
     }
 }
 
@@ -269,36 +269,36 @@ impl Shared {
         let waits = state.actors.iter().filter_map(|actor| actor.waits.as_ref());
         match waits.filter_map(|wait| wait.until).min() {
             Some(until) => drop(self.now_ns.fetch_max(until, Ordering::Relaxed)),
-            None => state.break_off("everybody waits, and nobody will wake anybody"),
+            None => state.stop_run("everybody waits, and nobody will wake anybody"),
         }
     }
 }
 
 impl FibersState {
     /// Records that a fiber continues.
-    fn goes_on(&mut self, me: usize, now: u64) {
-        self.dice.note(me as u64);
-        self.dice.note(now);
+    fn resumed(&mut self, me: usize, now: u64) {
+        self.decisions.note(me as u64);
+        self.decisions.note(now);
         if !self.actors[me].serves {
-            self.vain = 0;
+            self.servant_steps = 0;
         }
     }
 
     /// Ends the run: every fiber that continues from now on stops.
-    fn break_off(&mut self, why: &str) {
+    fn stop_run(&mut self, why: &str) {
         let waiting = self.actors.iter().filter(|actor| actor.waits.is_some()).count();
         self.broken.get_or_insert(format!("hang: {why} ({waiting} of {} wait)", self.actors.len()));
-        self.rouse();
+        self.wake_all();
     }
 
-    fn rouse(&self) {
+    fn wake_all(&self) {
         self.actors.iter().filter_map(|actor| actor.waits.as_ref()).for_each(|wait| wait.waker.wake());
     }
 }
 
 impl Sim for Fibers {
     fn trace(&self) -> u64 {
-        self.shared.state().dice.trace()
+        self.shared.state().decisions.trace()
     }
 
     fn run(&self, roles: Vec<Role<'_>>) -> Result<(), String> {
@@ -306,21 +306,21 @@ impl Sim for Fibers {
         {
             let mut state = self.shared.state();
             for at in (1..roles.len()).rev() {
-                roles.swap(at, state.dice.rng().below(at as u64 + 1) as usize);
+                roles.swap(at, state.decisions.rng().below(at as u64 + 1) as usize);
             }
             state.actors = roles.iter().map(|role| Actor { serves: role.serves, ..Actor::default() }).collect();
             state.working = roles.iter().filter(|role| !role.serves).count();
-            state.vain = 0;
+            state.servant_steps = 0;
         }
         let mut executor = self.executor(roles.len())?;
-        let ran = caught(|| {
+        let ran = catch_panic(|| {
             executor.scope(|scope| {
                 // A new executor numbers its fibers 0, 1, 2 ...
                 for role in roles {
                     scope.spawn(move || {
                         let Some(me) = fiber::index() else { return };
-                        self.shared.state().goes_on(me, self.shared.now());
-                        let ended = caught(role.work);
+                        self.shared.state().resumed(me, self.shared.now());
+                        let ended = catch_panic(role.work);
                         self.end(me, ended.err());
                     });
                 }
@@ -340,22 +340,22 @@ impl Sim for Fibers {
 
     fn pause(&self) {
         let Some(me) = fiber::index() else { return };
-        let gives_way = {
+        let yields = {
             let mut state = self.shared.state();
             stop_if_broken(&state);
-            state.dice.tick(&self.shared.now_ns);
+            state.decisions.tick(&self.shared.now_ns);
             if state.actors[me].serves {
-                state.vain += 1;
-                if state.vain > VAIN_STEPS_MAX && state.working > 0 {
-                    state.break_off("the workers wait for something that no service brings");
+                state.servant_steps += 1;
+                if state.servant_steps > MAX_SERVANT_STEPS && state.working > 0 {
+                    state.stop_run("the workers wait for something that no service brings");
                 }
             }
-            state.dice.rng().once_in(3)
+            state.decisions.rng().once_in(3)
         };
-        if gives_way {
+        if yields {
             fiber::yield_now();
             let mut state = self.shared.state();
-            state.goes_on(me, self.shared.now());
+            state.resumed(me, self.shared.now());
             stop_if_broken(&state);
         }
     }
@@ -380,7 +380,7 @@ impl Fibers {
         }
         if let Some(message) = panic {
             state.broken.get_or_insert(message);
-            state.rouse();
+            state.wake_all();
         }
     }
 }
@@ -398,7 +398,9 @@ impl Hook for Fibers {
         let Some(me) = fiber::index() else { return };
         let hops = {
             let mut state = self.shared.state();
-            let hops = state.broken.is_none() && self.live[site as usize] && state.dice.rng().once_in(self.rarely);
+            let hops = state.broken.is_none()
+                && self.enabled_points[site as usize]
+                && state.decisions.rng().once_in(self.hop_period);
             state.hops[site as usize] += u64::from(hops);
             hops
         };
@@ -408,14 +410,14 @@ impl Hook for Fibers {
             } else {
                 fiber::hop()
             }
-            self.shared.state().goes_on(me, self.shared.now());
+            self.shared.state().resumed(me, self.shared.now());
         }
     }
 
     fn enter(&self, operation: Operation) {
         if let (Some(teams), Some(me), false) = (&self.per_operation, fiber::index(), panicking()) {
             team::begin_operation(teams.of(operation));
-            self.shared.state().goes_on(me, self.shared.now());
+            self.shared.state().resumed(me, self.shared.now());
         }
     }
 
@@ -445,7 +447,7 @@ mod tests {
     use storage::disk::MemDisk;
     use storage::{Background, Options, Service, Table};
 
-    use super::super::calls::Call;
+    use super::super::calls::DatabaseCall;
     use super::super::run;
     use super::super::scheduler::Scheduler;
     use super::super::script::Script;
@@ -492,23 +494,23 @@ mod tests {
             let hook = Arc::clone(&sim);
             let options = Options::new().hook(hook).clock(now_ns).background(Background::Stepped);
             let db = options.buffer_pool(storage::MIN_POOL_BYTES).open_on(Arc::new(MemDisk::new())).unwrap();
-            let told = format!("seed {seed}");
+            let context = format!("seed {seed}");
             let work = &|me: usize| {
-                let tables = tables::open(&db).expect(&told);
+                let tables = tables::open(&db).expect(&context);
                 let mut rng = Rng::new(seed + me as u64);
-                for turn in 0..2 * Call::ALL.len() {
+                for turn in 0..2 * DatabaseCall::ALL.len() {
                     let row = vec![me as u8; 300];
                     db.transact(|tx| tx.put(&tables[turn % 2], &tables::Bytes(workload::key(turn as u64)), &row))
-                        .expect(&told);
+                        .expect(&context);
                     sim.pause();
-                    let call = Call::ALL[(turn + me * 2) % Call::ALL.len()];
+                    let call = DatabaseCall::ALL[(turn + me * 2) % DatabaseCall::ALL.len()];
                     call.make(&db, &tables, &mut rng).unwrap_or_else(|e| panic!("seed {seed}, {call:?}: {e}"));
                 }
             };
             let serve = &|services: [Service; 2]| {
                 while !sim.is_last() && (services[0] == Service::Flusher || !sim.is_over()) {
                     for service in services {
-                        let _worked: bool = db.step_service(service).expect(&told);
+                        let _worked: bool = db.step_service(service).expect(&context);
                     }
                     sim.pause();
                 }

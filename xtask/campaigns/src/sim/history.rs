@@ -6,11 +6,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::model::{Op, TablesState};
 
 /// Position in the log of a commit that is in progress.
-const UNDER_WAY: u64 = u64::MAX;
+const IN_PROGRESS: u64 = u64::MAX;
 
 #[derive(Debug)]
 struct Commit {
-    /// End of the commit in the log; [`UNDER_WAY`] at first.
+    /// End of the commit in the log; [`IN_PROGRESS`] at first.
     lsn: u64,
     ops: Vec<Op>,
 }
@@ -38,7 +38,7 @@ impl History {
     /// Records that a commit begins: from now on a recovered database may contain it. Returns its number.
     pub(crate) fn begin(&self, ops: Vec<Op>) -> usize {
         let mut commits = self.commits();
-        commits.push(Some(Commit { lsn: UNDER_WAY, ops }));
+        commits.push(Some(Commit { lsn: IN_PROGRESS, ops }));
         commits.len() - 1
     }
 
@@ -65,7 +65,7 @@ impl History {
     ///
     /// # Errors
     /// The answer of a statement differs from the answer in a serial run.
-    pub(crate) fn replay(&self, base: &TablesState) -> Result<Replayed, String> {
+    pub(crate) fn replay(&self, base: &TablesState) -> Result<Replay, String> {
         let commits = self.commits();
         let mut order: Vec<(u64, usize)> =
             commits.iter().enumerate().filter_map(|(number, c)| Some((c.as_ref()?.lsn, number))).collect();
@@ -78,14 +78,14 @@ impl History {
             }
             hashes.push(state.hash());
         }
-        Ok(Replayed { order, hashes, last: state })
+        Ok(Replay { order, hashes, last: state })
     }
 
     /// The state after the first `n` commits in commit order, for messages.
-    pub(crate) fn state_after(&self, base: &TablesState, replayed: &Replayed, n: usize) -> TablesState {
+    pub(crate) fn state_after(&self, base: &TablesState, replay: &Replay, n: usize) -> TablesState {
         let commits = self.commits();
         let mut state = base.clone();
-        for (_, number) in &replayed.order[..n.min(replayed.order.len())] {
+        for (_, number) in &replay.order[..n.min(replay.order.len())] {
             for op in commits[*number].iter().flat_map(|c| &c.ops) {
                 // `replay` has applied the statement before, so it succeeds.
                 let _ = state.apply(op);
@@ -97,7 +97,7 @@ impl History {
 
 /// A history in commit order.
 #[derive(Debug)]
-pub(crate) struct Replayed {
+pub(crate) struct Replay {
     /// Position in the log and number of each commit.
     order: Vec<(u64, usize)>,
     /// Hashes of the state before the first commit, after the first, after the second ...
@@ -106,7 +106,7 @@ pub(crate) struct Replayed {
     pub(crate) last: TablesState,
 }
 
-impl Replayed {
+impl Replay {
     /// Valid numbers of commits in a database that stopped at `moment`.
     pub(crate) fn possible(&self, moment: Moment) -> RangeInclusive<usize> {
         let least = self.order.iter().take_while(|(lsn, _)| *lsn <= moment.acknowledged).count();

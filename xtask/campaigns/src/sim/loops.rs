@@ -10,12 +10,12 @@ use std::sync::Mutex;
 use speculate::{Committer, Epoch, Forwarding, LoopError, Options, Speculator, Stats, Store};
 use storage::{Database, Transaction, TxnError};
 
-use super::ahead::{Ahead, Spot};
-use super::caught;
-use super::model::{Op, Seen, counted};
-use super::notes::{Looped, lock};
+use super::loop_store::{LoopStore, RowPosition};
+use super::model::{Op, RowDigest, counted};
+use super::notes::{LoopCounters, lock};
+use super::panics;
 use super::rng::Rng;
-use super::statements::Hand;
+use super::statements::StatementMaker;
 use super::tables::{Tables, hash_of};
 use super::workload::{key, row};
 
@@ -26,43 +26,43 @@ const STATEMENTS: u64 = 6;
 
 /// The loops of a worker.
 pub(super) struct Loops<'d> {
-    store: Ahead<'d>,
-    speculator: Speculator<Ahead<'d>>,
+    store: LoopStore<'d>,
+    speculator: Speculator<LoopStore<'d>>,
     /// True if the writes of an iteration are passed to the engine together.
-    together: bool,
+    batches_writes: bool,
 }
 
 /// A statement of an iteration.
 enum Step {
-    Get(Spot),
+    Get(RowPosition),
     /// Reads a row of this table. Its key depends on the previous reads of the iteration.
     Follow(usize),
-    Put(Spot, Vec<u8>),
-    Insert(Spot, Vec<u8>),
-    Update(Spot, Vec<u8>),
-    Count(Spot),
-    Delete(Spot),
+    Put(RowPosition, Vec<u8>),
+    Insert(RowPosition, Vec<u8>),
+    Update(RowPosition, Vec<u8>),
+    Count(RowPosition),
+    Delete(RowPosition),
     /// Deletes without a read.
-    DeleteBlindly(Spot),
-    Scan(Spot, Spot),
+    DeleteBlindly(RowPosition),
+    Scan(RowPosition, RowPosition),
     /// The first rows of a range.
-    First(Spot, Spot, usize),
-    TakeFirst(Spot, Spot),
-    DeleteRange(Spot, Spot),
+    First(RowPosition, RowPosition, usize),
+    TakeFirst(RowPosition, RowPosition),
+    DeleteRange(RowPosition, RowPosition),
     /// Ends the loop if the reads of the iteration result in a number that is divisible by 4.
     MayEnd,
 }
 
 /// Reason for which an iteration ended the loop.
-enum Ended {
+enum LoopEnd {
     /// By [`Step::MayEnd`], with the answers up to this step.
     Early(Vec<Op>),
     Refused(TxnError),
 }
 
-impl From<TxnError> for Ended {
-    fn from(error: TxnError) -> Ended {
-        Ended::Refused(error)
+impl From<TxnError> for LoopEnd {
+    fn from(error: TxnError) -> LoopEnd {
+        LoopEnd::Refused(error)
     }
 }
 
@@ -81,60 +81,60 @@ impl<'d> Loops<'d> {
             .committer(rng.pick(&[Committer::Owner, Committer::Caller]))
             .inject_violations(rng.pick(&[0.0, 0.1]), rng.next());
         let speculator = Speculator::new(options).map_err(|error| error.to_string())?;
-        Ok(Loops { store: Ahead::simulated(db, tables), speculator, together: rng.once_in(2) })
+        Ok(Loops { store: LoopStore::simulated(db, tables), speculator, batches_writes: rng.once_in(2) })
     }
 
     /// Runs a random loop within a transaction. Returns the answers of its statements, in order.
     ///
     /// # Errors
     /// Errors of the engine; some of the statements may have taken effect.
-    pub(super) fn run(&mut self, hand: &mut Hand<'_, 'd>) -> Result<Vec<Op>, TxnError> {
-        let items = draw(hand);
-        let keys = hand.profile.keys;
+    pub(super) fn run(&mut self, maker: &mut StatementMaker<'_, 'd>) -> Result<Vec<Op>, TxnError> {
+        let items = draw(maker);
+        let keys = maker.profile.keys;
         let ops = Mutex::new(Vec::new());
-        let body = |epoch: &mut Epoch<'_, Ahead<'d>>, steps: &&Vec<Step>| iteration(epoch, steps, keys);
-        hand.tx.hand_over();
+        let body = |epoch: &mut Epoch<'_, LoopStore<'d>>, steps: &&Vec<Step>| iteration(epoch, steps, keys);
+        maker.tx.hand_over();
         let (store, items) = (&self.store, &items);
-        let ran = if self.together {
-            self.speculator.collect(store, hand.tx, items, body, |new| lock(&ops).extend(new))
+        let ran = if self.batches_writes {
+            self.speculator.collect(store, maker.tx, items, body, |new| lock(&ops).extend(new))
         } else {
             // A statement outside the loop, between two iterations.
-            let look = |tx: &mut Transaction<'d>, new: Vec<Op>| {
+            let read_between = |tx: &mut Transaction<'d>, new: Vec<Op>| {
                 lock(&ops).extend(new);
-                let at = Spot { table: 0, key: key(0) };
+                let at = RowPosition { table: 0, key: key(0) };
                 let found = store.read(tx, &at)?;
                 lock(&ops).push(Op::Get { table: at.table, key: at.key, found });
                 Ok(())
             };
-            self.speculator.run(store, hand.tx, items, body, look)
+            self.speculator.run(store, maker.tx, items, body, read_between)
         };
         if let Some(what) = store.take_panic() {
-            caught::find(what);
+            panics::raise_finding(what);
         }
         let mut ops = ops.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         match ran {
             Ok(()) => Ok(ops),
-            Err(LoopError::Body(Ended::Early(new))) => {
+            Err(LoopError::Body(LoopEnd::Early(new))) => {
                 ops.extend(new);
                 Ok(ops)
             }
-            Err(LoopError::Body(Ended::Refused(error)) | LoopError::Store(error)) => Err(error),
+            Err(LoopError::Body(LoopEnd::Refused(error)) | LoopError::Store(error)) => Err(error),
             Err(LoopError::NotDeterministic { operation, site }) => {
-                caught::find(format!("operation {operation} of an iteration, at {site}, differed"))
+                panics::raise_finding(format!("operation {operation} of an iteration, at {site}, differed"))
             }
-            Err(error) => caught::find(format!("a loop ended so: {}", named(&error))),
+            Err(error) => panics::raise_finding(format!("a loop ended so: {}", error_name(&error))),
         }
     }
 
     /// Counters of the loop since the last call.
-    pub(super) fn take(&mut self) -> Looped {
+    pub(super) fn take_counters(&mut self) -> LoopCounters {
         let Stats { epochs, violations, .. } = self.speculator.take_stats();
-        Looped { loops: 1, epochs, violations }
+        LoopCounters { loops: 1, epochs, violations }
     }
 }
 
 /// Name of an error without further data.
-fn named(error: &LoopError<Ended, TxnError>) -> &'static str {
+fn error_name(error: &LoopError<LoopEnd, TxnError>) -> &'static str {
     match error {
         LoopError::Nested => "nested",
         LoopError::Forked => "forked",
@@ -143,36 +143,36 @@ fn named(error: &LoopError<Ended, TxnError>) -> &'static str {
 }
 
 /// Random iterations of a loop, usually on adjacent keys.
-fn draw(hand: &mut Hand<'_, '_>) -> Vec<Vec<Step>> {
-    let keys = hand.profile.keys;
-    let (begin, reach) = (hand.rng.below(keys), hand.rng.pick(&[4, 30, keys]));
-    let iterations = 1 + hand.rng.below(ITERATIONS);
-    let step = |hand: &mut Hand<'_, '_>| {
-        let n = (begin + hand.rng.below(reach)) % keys;
-        let table = hand.rng.index(hand.tables.len());
-        let at = |n: u64| Spot { table, key: key(n) };
-        let until = at(n + hand.rng.below(8));
-        match hand.rng.below(20) {
+fn draw(maker: &mut StatementMaker<'_, '_>) -> Vec<Vec<Step>> {
+    let keys = maker.profile.keys;
+    let (begin, reach) = (maker.rng.below(keys), maker.rng.pick(&[4, 30, keys]));
+    let iterations = 1 + maker.rng.below(ITERATIONS);
+    let step = |maker: &mut StatementMaker<'_, '_>| {
+        let n = (begin + maker.rng.below(reach)) % keys;
+        let table = maker.rng.index(maker.tables.len());
+        let at = |n: u64| RowPosition { table, key: key(n) };
+        let until = at(n + maker.rng.below(8));
+        match maker.rng.below(20) {
             0..3 => Step::Get(at(n)),
             3..5 => Step::Follow(table),
-            5..7 => Step::Put(at(n), row(hand.rng, hand.profile)),
-            7..9 => Step::Insert(at(n), row(hand.rng, hand.profile)),
-            9..11 => Step::Update(at(n), row(hand.rng, hand.profile)),
+            5..7 => Step::Put(at(n), row(maker.rng, maker.profile)),
+            7..9 => Step::Insert(at(n), row(maker.rng, maker.profile)),
+            9..11 => Step::Update(at(n), row(maker.rng, maker.profile)),
             11..14 => Step::Count(at(n)),
             14 => Step::Delete(at(n)),
             15 => Step::DeleteBlindly(at(n)),
             16 => Step::Scan(at(n), until),
-            17 => Step::First(at(n), until, hand.rng.index(6)),
-            18 if hand.rng.once_in(2) => Step::DeleteRange(at(n), until),
+            17 => Step::First(at(n), until, maker.rng.index(6)),
+            18 if maker.rng.once_in(2) => Step::DeleteRange(at(n), until),
             18 => Step::TakeFirst(at(n), until),
             _ => Step::MayEnd,
         }
     };
-    (0..iterations).map(|_| (0..1 + hand.rng.below(STATEMENTS)).map(|_| step(hand)).collect()).collect()
+    (0..iterations).map(|_| (0..1 + maker.rng.below(STATEMENTS)).map(|_| step(maker)).collect()).collect()
 }
 
 /// Runs the statements of an iteration and returns them with their answers.
-fn iteration(epoch: &mut Epoch<'_, Ahead<'_>>, steps: &[Step], keys: u64) -> Result<Vec<Op>, Ended> {
+fn iteration(epoch: &mut Epoch<'_, LoopStore<'_>>, steps: &[Step], keys: u64) -> Result<Vec<Op>, LoopEnd> {
     let (mut ops, mut number) = (Vec::new(), 0u64);
     for step in steps {
         let op = match step {
@@ -182,12 +182,12 @@ fn iteration(epoch: &mut Epoch<'_, Ahead<'_>>, steps: &[Step], keys: u64) -> Res
                 get(at.clone(), found)
             }
             Step::Follow(table) => {
-                let at = Spot { table: *table, key: key(number % keys) };
+                let at = RowPosition { table: *table, key: key(number % keys) };
                 let found = epoch.get(&at)?;
                 number = number.wrapping_add(number_of(&at, found.as_deref()));
                 get(at, found)
             }
-            Step::MayEnd if number.is_multiple_of(4) => return Err(Ended::Early(ops)),
+            Step::MayEnd if number.is_multiple_of(4) => return Err(LoopEnd::Early(ops)),
             Step::MayEnd => continue,
             Step::Scan(..) | Step::First(..) | Step::TakeFirst(..) | Step::DeleteRange(..) => range(epoch, step)?,
             _ => write(epoch, step)?,
@@ -197,18 +197,18 @@ fn iteration(epoch: &mut Epoch<'_, Ahead<'_>>, steps: &[Step], keys: u64) -> Res
     Ok(ops)
 }
 
-fn get(Spot { table, key }: Spot, found: Option<Vec<u8>>) -> Op {
+fn get(RowPosition { table, key }: RowPosition, found: Option<Vec<u8>>) -> Op {
     Op::Get { table, key, found }
 }
 
 /// A hash of a row.
-fn number_of(at: &Spot, row: Option<&[u8]>) -> u64 {
+fn number_of(at: &RowPosition, row: Option<&[u8]>) -> u64 {
     row.map_or(1, |row| hash_of(at.table, &at.key, row))
 }
 
 /// A statement that writes one row.
-fn write(epoch: &mut Epoch<'_, Ahead<'_>>, step: &Step) -> Result<Op, TxnError> {
-    let is_there = |epoch: &mut Epoch<'_, Ahead<'_>>, at: &Spot| epoch.view(at, |row| row.is_some());
+fn write(epoch: &mut Epoch<'_, LoopStore<'_>>, step: &Step) -> Result<Op, TxnError> {
+    let is_there = |epoch: &mut Epoch<'_, LoopStore<'_>>, at: &RowPosition| epoch.view(at, |row| row.is_some());
     Ok(match step {
         Step::Insert(at, row) => {
             let done = !is_there(epoch, at)?;
@@ -252,7 +252,7 @@ fn write(epoch: &mut Epoch<'_, Ahead<'_>>, step: &Step) -> Result<Op, TxnError> 
 }
 
 /// A statement on a range.
-fn range(epoch: &mut Epoch<'_, Ahead<'_>>, step: &Step) -> Result<Op, TxnError> {
+fn range(epoch: &mut Epoch<'_, LoopStore<'_>>, step: &Step) -> Result<Op, TxnError> {
     Ok(match step {
         Step::Scan(from, to) => {
             let mut found = (0, 0u64);
@@ -262,7 +262,7 @@ fn range(epoch: &mut Epoch<'_, Ahead<'_>>, step: &Step) -> Result<Op, TxnError> 
             Op::Scan { table: from.table, from: from.key.clone(), to: to.key.clone(), found }
         }
         Step::First(from, to, most) => {
-            let mut found = Seen::default();
+            let mut found = RowDigest::default();
             for (at, row) in epoch.range(from.clone(), to.clone(), *most)?.iter() {
                 found.add(at.table, &at.key, row);
             }

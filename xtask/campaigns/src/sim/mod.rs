@@ -8,7 +8,7 @@
 //! - [`scheduler`]: the kinds of schedulers, and the one for threads, which pass a baton. The baton moves at waits in
 //!   storage ([`storage::Hook::block`]), at preemption points of storage ([`storage::Hook::point`]), and between statements
 //!   ([`order::Sim::pause`]).
-//! - [`seats`]: the baton of the threads.
+//! - [`slots`]: the slots in which threads wait for the baton.
 //! - [`fibers`]: the scheduler for workers that are fibers of one thread, which hop, park and yield as in a team.
 //! - [`watch`]: a disk that reports every call before it happens, and records calls that the engine must never make.
 //! - [`tables`]: the tables of the workers, and a reader of all their rows.
@@ -18,9 +18,9 @@
 //! - [`statements`]: random statements of every kind, and their answers.
 //! - [`model`]: the effects of the same statements on maps.
 //! - [`history`]: committed transactions in commit order, replayed on the model: the valid states of a database.
-//! - [`ahead`]: tables as the store of speculative loops.
-//! - [`beside`]: a table that is loaded while a reader relies on its emptiness.
-//! - [`remodelled`]: a table that is concurrently created, given other indexes, emptied and dropped.
+//! - [`loop_store`]: tables as the store of speculative loops.
+//! - [`concurrent_load`]: a table that is loaded while a reader relies on its emptiness.
+//! - [`schema_changes`]: a table that is concurrently created, given other indexes, emptied and dropped.
 //! - [`loops`]: speculative loops within transactions. A run with loops is not deterministic.
 //! - [`script`]: the description of a run.
 //! - [`sample`]: a random sample of a stream.
@@ -28,24 +28,24 @@
 //! - [`work`]: the work of workers and servants in a run.
 //! - [`run`]: a database, its workers and its services, from start to end.
 
-pub(crate) mod ahead;
-mod beside;
 mod calls;
-pub(crate) mod caught;
+mod concurrent_load;
 pub(crate) mod fibers;
 pub(crate) mod history;
+pub(crate) mod loop_store;
 mod loops;
 pub(crate) mod model;
 pub(crate) mod notes;
 pub(crate) mod order;
-mod remodelled;
+pub(crate) mod panics;
 pub(crate) mod rng;
 pub(crate) mod run;
 mod sample;
 pub(crate) mod scheduler;
+mod schema_changes;
 pub(crate) mod script;
-pub(crate) mod seats;
 pub(crate) mod sizes;
+pub(crate) mod slots;
 pub(crate) mod statements;
 pub(crate) mod tables;
 pub(crate) mod watch;

@@ -44,21 +44,21 @@ pub(crate) enum Op {
     Run { table: usize, rows: Rows, done: bool },
     /// Increments the heads of several rows with one statement, one after the other in the order of `keys`. Skips short rows
     /// and keys without a row. The answer has the rows before the change.
-    Heads { table: usize, keys: Vec<Vec<u8>>, found: Seen },
+    Heads { table: usize, keys: Vec<Vec<u8>>, found: RowDigest },
     /// Reads parts of a row; none if the row does not exist.
     GetParts { table: usize, key: Vec<u8>, parts: Parts, found: Option<Vec<u8>> },
     /// Increments each byte in the first of these parts, with one statement on several rows, one after the other. Skips keys
     /// without a row, and rows that end before the part does. The answer has the parts before the change.
-    CountParts { table: usize, keys: Vec<Vec<u8>>, parts: Parts, found: Seen },
+    CountParts { table: usize, keys: Vec<Vec<u8>>, parts: Parts, found: RowDigest },
     /// Increments the heads of all rows of a range with one statement. The answer has the rows before the change.
-    Sweep { table: usize, from: Vec<u8>, to: Vec<u8>, found: Seen },
+    Sweep { table: usize, from: Vec<u8>, to: Vec<u8>, found: RowDigest },
     /// Reads rows of a range without its end, one for each element of `back`: from the front (false) or from the back
     /// (true). Ends early when no rows are left.
-    Ends { table: usize, from: Vec<u8>, to: Vec<u8>, back: Vec<bool>, found: Seen },
+    Ends { table: usize, from: Vec<u8>, to: Vec<u8>, back: Vec<bool>, found: RowDigest },
     /// Reads entries of an index, at most `most`.
-    Entries { table: usize, index: usize, from: Vec<u8>, to: Vec<u8>, descending: bool, most: usize, found: Seen },
+    Entries { table: usize, index: usize, from: Vec<u8>, to: Vec<u8>, descending: bool, most: usize, found: RowDigest },
     /// Reads rows with a class in a range, in index order.
-    ByClass { table: usize, from: Vec<u8>, to: Vec<u8>, found: Seen },
+    ByClass { table: usize, from: Vec<u8>, to: Vec<u8>, found: RowDigest },
 }
 
 /// Byte ranges of a row. A range that ends at `usize::MAX` extends to the end of the row.
@@ -72,12 +72,12 @@ fn parts_of(row: &[u8], parts: &[Range<usize>]) -> Vec<u8> {
 
 /// Number and hash of a sequence of keys and rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct RowDigest {
     rows: usize,
     hash: u64,
 }
 
-impl Seen {
+impl RowDigest {
     pub(crate) fn add(&mut self, table: usize, key: &[u8], row: &[u8]) {
         self.rows += 1;
         self.hash = self.hash.rotate_left(7) ^ hash_of(table, key, row);
@@ -263,46 +263,46 @@ impl TablesState {
                 can == *done
             }
             Op::Heads { table, keys, found } => {
-                let mut seen = Seen::default();
+                let mut digest = RowDigest::default();
                 for key in keys {
-                    self.count_up(*table, key, &mut seen);
+                    self.count_up(*table, key, &mut digest);
                 }
-                seen == *found
+                digest == *found
             }
             Op::GetParts { table, key, parts, found } => {
                 self.maps[*table].get(key).map(|row| parts_of(row, parts)) == *found
             }
             Op::CountParts { table, keys, parts, found } => {
-                let mut seen = Seen::default();
+                let mut digest = RowDigest::default();
                 for key in keys {
                     let Some(mut row) = self.maps[*table].get(key).cloned() else { continue };
                     let before = parts_of(&row, parts);
                     if let Some(part) = row.get_mut(parts[0].clone()) {
                         part.iter_mut().for_each(count_byte);
-                        seen.add(*table, key, &before);
+                        digest.add(*table, key, &before);
                         self.put(*table, key, row);
                     }
                 }
-                seen == *found
+                digest == *found
             }
             Op::Sweep { table, from, to, found } => {
-                let mut seen = Seen::default();
+                let mut digest = RowDigest::default();
                 let keys: Vec<Vec<u8>> = self.range(*table, from, to).map(|(key, _)| key.clone()).collect();
                 for key in &keys {
-                    if !self.count_up(*table, key, &mut seen) {
-                        seen.add(*table, key, &self.maps[*table][key]);
+                    if !self.count_up(*table, key, &mut digest) {
+                        digest.add(*table, key, &self.maps[*table][key]);
                     }
                 }
-                seen == *found
+                digest == *found
             }
             Op::Ends { table, from, to, back, found } => {
-                let mut seen = Seen::default();
+                let mut digest = RowDigest::default();
                 let mut rows = self.range(*table, from, to).filter(|(key, _)| *key < to);
                 for back in back {
                     let Some((key, row)) = (if *back { rows.next_back() } else { rows.next() }) else { break };
-                    seen.add(*table, key, row);
+                    digest.add(*table, key, row);
                 }
-                seen == *found
+                digest == *found
             }
             Op::Entries { table, index, from, to, descending, most, found } => {
                 let entries = tables::entries(*table, *index, self.maps[*table].iter());
@@ -310,28 +310,28 @@ impl TablesState {
                 if *descending {
                     entries.reverse();
                 }
-                let mut seen = Seen::default();
-                entries.into_iter().take(*most).for_each(|(entry, key)| seen.add(*table, entry, key));
-                seen == *found
+                let mut digest = RowDigest::default();
+                entries.into_iter().take(*most).for_each(|(entry, key)| digest.add(*table, entry, key));
+                digest == *found
             }
             Op::ByClass { table, from, to, found } => {
-                let mut seen = Seen::default();
+                let mut digest = RowDigest::default();
                 for (entry, key) in tables::entries(*table, tables::CLASS, self.maps[*table].iter()) {
                     if entry >= *from && (entry < *to || entry.starts_with(to)) {
-                        seen.add(*table, &key, &self.maps[*table][&key]);
+                        digest.add(*table, &key, &self.maps[*table][&key]);
                     }
                 }
-                seen == *found
+                digest == *found
             }
         };
         if here { Ok(()) } else { Err(format!("{op:?} is not what a serial run gives")) }
     }
 
-    /// Increments the head of a row that exists and is long enough. Adds the previous row to `seen`.
-    fn count_up(&mut self, table: usize, key: &[u8], seen: &mut Seen) -> bool {
+    /// Increments the head of a row that exists and is long enough. Adds the previous row to `digest`.
+    fn count_up(&mut self, table: usize, key: &[u8], digest: &mut RowDigest) -> bool {
         let Some(row) = self.maps[table].get(key).cloned() else { return false };
         let Some(counted) = counted(row.clone()) else { return false };
-        seen.add(table, key, &row);
+        digest.add(table, key, &row);
         self.put(table, key, counted);
         true
     }

@@ -13,11 +13,11 @@ use super::tables::{Rows, TABLES};
 
 /// A point of possible power loss, and one state of the disk that it may leave.
 #[derive(Debug)]
-pub(crate) struct Cut {
+pub(crate) struct PowerLoss {
     /// The disk after the power loss.
     pub(crate) disk: SimDisk,
     /// Time of the power loss.
-    pub(crate) when: When,
+    pub(crate) when: PowerLossTime,
     /// The part of the unsynced data that survives.
     pub(crate) how: Crash,
     /// Determines the commits that recovery may find and those that it must find.
@@ -26,18 +26,18 @@ pub(crate) struct Cut {
 
 /// Time of a power loss.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum When {
+pub(crate) enum PowerLossTime {
     /// Before this changing call of the disk: its number and kind.
     Before(u64, Call),
     /// Just after the acknowledgement of a waiting commit; the number of changing calls up to then.
-    Answered(u64),
+    AfterCommit(u64),
 }
 
-impl std::fmt::Display for When {
+impl std::fmt::Display for PowerLossTime {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            When::Before(number, call) => write!(f, "before call {number} ({call:?})"),
-            When::Answered(number) => write!(f, "when a commit had been answered, after call {number}"),
+            PowerLossTime::Before(number, call) => write!(f, "before call {number} ({call:?})"),
+            PowerLossTime::AfterCommit(number) => write!(f, "when a commit had been answered, after call {number}"),
         }
     }
 }
@@ -68,7 +68,7 @@ impl std::fmt::Display for RunError {
 
 /// Counters of the speculative loops that have run, to their end or to an error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub(crate) struct Looped {
+pub(crate) struct LoopCounters {
     pub(crate) loops: u64,
     /// Number of committed epochs: iterations, or groups of them.
     pub(crate) epochs: u64,
@@ -76,9 +76,9 @@ pub(crate) struct Looped {
     pub(crate) violations: u64,
 }
 
-impl std::ops::AddAssign for Looped {
-    fn add_assign(&mut self, other: Looped) {
-        let Looped { loops, epochs, violations } = other;
+impl std::ops::AddAssign for LoopCounters {
+    fn add_assign(&mut self, other: LoopCounters) {
+        let LoopCounters { loops, epochs, violations } = other;
         self.loops += loops;
         self.epochs += epochs;
         self.violations += violations;
@@ -91,20 +91,20 @@ pub(super) struct Notes {
     pub(super) history: Arc<History>,
     /// Log position up to which all commits are acknowledged.
     pub(super) acknowledged: AtomicU64,
-    cuts: Mutex<Cuts>,
+    power_losses: Mutex<PowerLossSample>,
     pub(super) errors: Mutex<Vec<RunError>>,
     pub(super) rows: Mutex<Option<[Rows; TABLES]>>,
     /// Counters of the speculative loops so far.
-    pub(super) looped: Mutex<Looped>,
+    pub(super) loop_counters: Mutex<LoopCounters>,
     pub(super) probe: Mutex<Option<Result<(), TxnError>>>,
 }
 
 /// The points of possible power loss.
 #[derive(Debug)]
-struct Cuts {
+struct PowerLossSample {
     /// Number of changing calls so far.
     calls: u64,
-    chosen: Sample<Cut>,
+    chosen: Sample<PowerLoss>,
 }
 
 pub(super) fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -112,22 +112,25 @@ pub(super) fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Notes {
-    /// An empty record, for a random sample of at most `cuts` points of possible power loss.
-    pub(super) fn new(cuts: usize, seed: u64) -> Notes {
+    /// An empty record, for a random sample of at most `power_losses` points of possible power loss.
+    pub(super) fn new(power_losses: usize, seed: u64) -> Notes {
         Notes {
             history: Arc::default(),
             acknowledged: AtomicU64::default(),
-            cuts: Mutex::new(Cuts { calls: 0, chosen: Sample::new(cuts, Rng::new(seed ^ 0x5a_3b1e)) }),
+            power_losses: Mutex::new(PowerLossSample {
+                calls: 0,
+                chosen: Sample::new(power_losses, Rng::new(seed ^ 0x5a_3b1e)),
+            }),
             errors: Mutex::default(),
             rows: Mutex::default(),
-            looped: Mutex::default(),
+            loop_counters: Mutex::default(),
             probe: Mutex::default(),
         }
     }
 
     /// The sampled points, in the order of the run.
-    pub(super) fn take_cuts(&self) -> Vec<Cut> {
-        lock(&self.cuts).chosen.take()
+    pub(super) fn take_power_losses(&self) -> Vec<PowerLoss> {
+        lock(&self.power_losses).chosen.take()
     }
 
     pub(super) fn moment(&self) -> Moment {
@@ -143,23 +146,28 @@ impl Notes {
     }
 
     /// Offers the states of the disk after a power loss before this call to the sample.
-    pub(super) fn cut(&self, disk: &SimDisk, call: Call) {
+    pub(super) fn offer_power_losses(&self, disk: &SimDisk, call: Call) {
         let moment = self.moment();
-        let mut cuts = lock(&self.cuts);
-        cuts.calls += 1;
-        let number = cuts.calls;
+        let mut power_losses = lock(&self.power_losses);
+        power_losses.calls += 1;
+        let number = power_losses.calls;
         let one = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         for how in [Crash::All, Crash::Nothing, Crash::Random(one), Crash::Random(!one)] {
-            cuts.chosen.offer(|| Cut { disk: disk.crash(how), when: When::Before(number, call), how, moment });
+            power_losses.chosen.offer(|| PowerLoss {
+                disk: disk.crash(how),
+                when: PowerLossTime::Before(number, call),
+                how,
+                moment,
+            });
         }
     }
 
     /// Offers the state of the disk after a power loss just after an acknowledged commit to the sample. The unsynced data is
     /// lost, but that commit must survive.
-    pub(super) fn answered(&self, disk: &SimDisk) {
+    pub(super) fn offer_after_commit(&self, disk: &SimDisk) {
         let moment = self.moment();
-        let mut cuts = lock(&self.cuts);
-        let (when, how) = (When::Answered(cuts.calls), Crash::Nothing);
-        cuts.chosen.offer(|| Cut { disk: disk.crash(how), when, how, moment });
+        let mut power_losses = lock(&self.power_losses);
+        let (when, how) = (PowerLossTime::AfterCommit(power_losses.calls), Crash::Nothing);
+        power_losses.chosen.offer(|| PowerLoss { disk: disk.crash(how), when, how, moment });
     }
 }

@@ -7,10 +7,10 @@ use std::time::Duration;
 use storage::Hook;
 
 use super::rng::Rng;
-use super::seats::Work;
+use super::slots::Work;
 
 /// Maximum number of consecutive steps of servants without a step of a worker; more than this is a hang.
-pub(super) const VAIN_STEPS_MAX: u32 = 20_000;
+pub(super) const MAX_SERVANT_STEPS: u32 = 20_000;
 /// Upper bound of the usual virtual time between two decisions, in nanoseconds.
 const TICK_NS: u64 = 2_000_000;
 
@@ -54,14 +54,14 @@ pub(crate) struct Role<'a> {
 
 /// The random choices of a run, and the hash of its decisions.
 #[derive(Debug)]
-pub(super) struct Dice {
+pub(super) struct Decisions {
     rng: Rng,
     trace: u64,
 }
 
-impl Dice {
-    pub(super) fn new(rng: Rng) -> Dice {
-        Dice { rng, trace: 0xcbf2_9ce4_8422_2325 }
+impl Decisions {
+    pub(super) fn new(rng: Rng) -> Decisions {
+        Decisions { rng, trace: 0xcbf2_9ce4_8422_2325 }
     }
 
     pub(super) fn rng(&mut self) -> &mut Rng {

@@ -8,30 +8,30 @@ use std::time::Duration;
 use storage::disk::{Disk, SimDisk};
 use storage::{Background, Database, FrameHomes, Isolation, LargePages, LatchKind, OpenError, Options, Rule, TxnError};
 
-use super::beside;
-use super::caught::caught;
+use super::concurrent_load;
 use super::history::{History, Moment};
-use super::notes::{Cut, Looped, Notes, RunError, lock};
+use super::notes::{LoopCounters, Notes, PowerLoss, RunError, lock};
 use super::order::{Role, Sim};
-use super::remodelled;
+use super::panics::catch_panic;
 use super::rng::Rng;
 use super::scheduler::Scheduler;
+use super::schema_changes;
 use super::script::Script;
 use super::sizes;
 use super::tables::{self, Rows, TABLES};
-use super::watch::Watched;
+use super::watch::ObservedDisk;
 use super::work::{self, SERVANTS, Shared};
 use super::workload;
 
 /// The results of a run.
 #[derive(Debug)]
-pub(crate) struct Ran {
+pub(crate) struct RunResult {
     /// The committed transactions.
     pub(crate) history: Arc<History>,
     /// Determines the commits that recovery must find after the run.
     pub(crate) moment: Moment,
     /// Sampled points of possible power loss.
-    pub(crate) cuts: Vec<Cut>,
+    pub(crate) power_losses: Vec<PowerLoss>,
     /// Errors of statements, commits, services, opening and closing.
     pub(crate) errors: Vec<RunError>,
     /// Calls of the disk that the engine must never make.
@@ -39,7 +39,7 @@ pub(crate) struct Ran {
     /// The rows of the tables after all workers have ended, if there were no errors.
     pub(crate) rows: Option<[Rows; TABLES]>,
     /// With [`Script::speculate`]: counters of the speculative loops.
-    pub(crate) looped: Looped,
+    pub(crate) loop_counters: LoopCounters,
     /// With [`Script::probe`]: the result of a transaction on the repaired disk; `None` if the database never opened.
     pub(crate) probe: Option<Result<(), TxnError>>,
     /// Hashes of the decisions of scheduler and disk: equal for equal runs.
@@ -71,7 +71,7 @@ fn settings(seed: u64, latches: Option<LatchKind>, now_ns: Arc<AtomicU64>) -> Op
 
 /// Settings of a recovery and of the reads after it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Visit {
+pub(crate) struct RecoveryPlan {
     /// The seed of all random choices.
     pub(crate) seed: u64,
     /// The reader: a thread, or a team of fibers.
@@ -80,10 +80,10 @@ pub(crate) struct Visit {
     pub(crate) latches: Option<LatchKind>,
 }
 
-impl Visit {
+impl RecoveryPlan {
     /// The same settings with the random choices of another case.
-    pub(crate) fn of_case(self, case: u64) -> Visit {
-        Visit { seed: Rng::of_case(self.seed, case).next(), ..self }
+    pub(crate) fn of_case(self, case: u64) -> RecoveryPlan {
+        RecoveryPlan { seed: Rng::of_case(self.seed, case).next(), ..self }
     }
 
     /// Opens a disk as after a crash. Transactions do the background work themselves.
@@ -100,7 +100,7 @@ impl Visit {
 
     /// Reads all rows. A team reads them twice concurrently, and both results must be equal.
     fn read(self, db: &Database, sim: Option<&dyn Sim>, deep: bool) -> Result<[Rows; TABLES], String> {
-        let all = || tables::contents(db, deep).and_then(|rows| remodelled::check(db).map(|()| rows));
+        let all = || tables::contents(db, deep).and_then(|rows| schema_changes::check(db).map(|()| rows));
         let Some(sim) = sim else { return all() };
         let found = [Mutex::new(None), Mutex::new(None)];
         let roles = found.iter().map(|found| {
@@ -118,7 +118,7 @@ impl Visit {
 ///
 /// # Errors
 /// A panic, or a state in which no fiber can continue.
-pub(crate) fn in_company<T: Send>(
+pub(crate) fn run_with_teammate<T: Send>(
     sim: Option<&dyn Sim>,
     work: impl FnOnce() -> T + Send,
     mut meanwhile: impl FnMut() + Send,
@@ -126,13 +126,13 @@ pub(crate) fn in_company<T: Send>(
     let Some(sim) = sim else { return Ok(work()) };
     let result = Mutex::new(None);
     let worker = Box::new(|| *lock(&result) = Some(work()));
-    let mate = Box::new(|| {
+    let teammate = Box::new(|| {
         while !sim.is_over() {
             meanwhile();
             sim.pause();
         }
     });
-    sim.run(vec![Role { serves: false, work: worker }, Role { serves: true, work: mate }])?;
+    sim.run(vec![Role { serves: false, work: worker }, Role { serves: true, work: teammate }])?;
     lock(&result).take().ok_or_else(|| "stopped".into())
 }
 
@@ -141,11 +141,11 @@ pub(crate) fn in_company<T: Send>(
 ///
 /// # Errors
 /// The first difference or error.
-pub(crate) fn look(disk: &SimDisk, visit: Visit, deep: bool) -> Result<[Rows; TABLES], String> {
-    let looked = caught(|| -> Result<[Rows; TABLES], String> {
-        let open = || visit.open(Arc::new(disk.clone()));
+pub(crate) fn recover_and_read(disk: &SimDisk, recovery: RecoveryPlan, deep: bool) -> Result<[Rows; TABLES], String> {
+    let recovered = catch_panic(|| -> Result<[Rows; TABLES], String> {
+        let open = || recovery.open(Arc::new(disk.clone()));
         let (db, sim) = open().map_err(|e| format!("restart: {e}"))?;
-        let found = visit.read(&db, sim.as_deref(), deep)?;
+        let found = recovery.read(&db, sim.as_deref(), deep)?;
         if deep {
             db.verify_pages().map_err(|e| format!("verify: {e}"))?;
             let structure =
@@ -154,12 +154,12 @@ pub(crate) fn look(disk: &SimDisk, visit: Visit, deep: bool) -> Result<[Rows; TA
             if let Some(finding) = structure.findings.iter().find(|finding| finding.rule != Rule::Orphan) {
                 return Err(format!("structure: {finding}"));
             }
-            let went_on = in_company(sim.as_deref(), || go_on(&db), || ())?;
-            went_on.map_err(|e| format!("going on after the restart: {e}"))?;
-            let changed = visit.read(&db, sim.as_deref(), false)?;
+            let continued = run_with_teammate(sim.as_deref(), || run_more_transactions(&db), || ())?;
+            continued.map_err(|e| format!("going on after the restart: {e}"))?;
+            let changed = recovery.read(&db, sim.as_deref(), false)?;
             db.close().map_err(|e| format!("closing after the restart: {e}"))?;
             let (db, sim) = open().map_err(|e| format!("opening what was closed: {e}"))?;
-            if visit.read(&db, sim.as_deref(), false)? != changed {
+            if recovery.read(&db, sim.as_deref(), false)? != changed {
                 return Err("closed and opened again it holds something else".into());
             }
             disk.power_off_after(0);
@@ -169,27 +169,27 @@ pub(crate) fn look(disk: &SimDisk, visit: Visit, deep: bool) -> Result<[Rows; TA
         }
         Ok(found)
     });
-    looked.and_then(|found| found.unwrap_or_else(|| Err("stopped".into())))
+    recovered.and_then(|found| found.unwrap_or_else(|| Err("stopped".into())))
 }
 
-/// Recovers a disk. Returns a sample of at most `cuts` points of possible power loss during the recovery.
+/// Recovers a disk. Returns a sample of at most `power_losses` points of possible power loss during the recovery.
 ///
 /// # Errors
 /// The recovery fails.
-pub(crate) fn restart(disk: &SimDisk, visit: Visit, cuts: usize) -> Result<Vec<Cut>, String> {
-    let notes = Arc::new(Notes::new(cuts, visit.seed));
-    let hearing = Arc::clone(&notes);
-    let watched = Watched::new(disk, move |disk, call| hearing.cut(disk, call));
-    let opened = caught(|| visit.open(Arc::new(watched)).map_err(|e| format!("restart: {e}")))?;
+pub(crate) fn restart(disk: &SimDisk, recovery: RecoveryPlan, power_losses: usize) -> Result<Vec<PowerLoss>, String> {
+    let notes = Arc::new(Notes::new(power_losses, recovery.seed));
+    let recorder = Arc::clone(&notes);
+    let observed = ObservedDisk::new(disk, move |disk, call| recorder.offer_power_losses(disk, call));
+    let opened = catch_panic(|| recovery.open(Arc::new(observed)).map_err(|e| format!("restart: {e}")))?;
     let db = opened.unwrap_or_else(|| Err("stopped".into()))?;
     disk.power_off_after(0);
-    let cuts = notes.take_cuts();
+    let power_losses = notes.take_power_losses();
     drop(db);
-    Ok(cuts)
+    Ok(power_losses)
 }
 
 /// Runs a few more transactions.
-fn go_on(db: &Database) -> Result<(), TxnError> {
+fn run_more_transactions(db: &Database) -> Result<(), TxnError> {
     let tables = tables::open(db)?;
     for n in 0..3u64 {
         let mut tx = db.begin()?;
@@ -205,9 +205,9 @@ fn go_on(db: &Database) -> Result<(), TxnError> {
 ///
 /// # Errors
 /// A panic, or a state in which no worker can continue.
-pub(crate) fn run(disk: &SimDisk, script: &Script) -> Result<Ran, String> {
+pub(crate) fn run(disk: &SimDisk, script: &Script) -> Result<RunResult, String> {
     let now_ns = Arc::new(AtomicU64::new(1));
-    let actors = script.profile.workers + beside::ACTORS + remodelled::ACTORS + SERVANTS;
+    let actors = script.profile.workers + concurrent_load::ACTORS + schema_changes::ACTORS + SERVANTS;
     let sim = script.scheduler.sim(Rng::new(!script.seed).next(), actors, Arc::clone(&now_ns));
     run_with(disk, script, sim, now_ns)
 }
@@ -218,10 +218,10 @@ pub(super) fn run_with(
     script: &Script,
     sim: Arc<dyn Sim>,
     now_ns: Arc<AtomicU64>,
-) -> Result<Ran, String> {
-    let notes = Arc::new(Notes::new(script.cuts, script.seed));
-    let hearing = Arc::clone(&notes);
-    let watched = Watched::new(disk, move |disk, call| hearing.cut(disk, call));
+) -> Result<RunResult, String> {
+    let notes = Arc::new(Notes::new(script.max_power_losses, script.seed));
+    let recorder = Arc::clone(&notes);
+    let observed = ObservedDisk::new(disk, move |disk, call| recorder.offer_power_losses(disk, call));
     let mut rng = Rng::new(script.seed);
     let alone = script.profile.workers == 1 && rng.once_in(2);
     let background = if alone { Background::Inline } else { Background::Stepped };
@@ -230,13 +230,13 @@ pub(super) fn run_with(
         settings(script.seed, script.latches, now_ns)
             .background(background)
             .hook(hook)
-            .open_on(Arc::new(watched.clone()))
+            .open_on(Arc::new(observed.clone()))
     };
-    let opened = caught(open)?;
+    let opened = catch_panic(open)?;
     match opened {
         Some(Ok(db)) => {
             let shared = Shared { db: &db, sim: &*sim, notes: &notes, script, disk, alone };
-            if let Err(broken) = work::all(&shared, &mut rng) {
+            if let Err(broken) = work::run_all(&shared, &mut rng) {
                 // The state of the engine is unknown, so closing might hang.
                 std::mem::forget(db);
                 return Err(broken);
@@ -248,10 +248,20 @@ pub(super) fn run_with(
     }
     let trace = (sim.trace(), disk.trace());
     let moment = notes.moment();
-    let (cuts, errors) = (notes.take_cuts(), std::mem::take(&mut *lock(&notes.errors)));
+    let (power_losses, errors) = (notes.take_power_losses(), std::mem::take(&mut *lock(&notes.errors)));
     let (rows, probe) = (lock(&notes.rows).take(), lock(&notes.probe).take());
-    let (forbidden, looped) = (watched.forbidden(), *lock(&notes.looped));
-    Ok(Ran { history: Arc::clone(&notes.history), moment, cuts, errors, forbidden, rows, looped, probe, trace })
+    let (forbidden, loop_counters) = (observed.forbidden(), *lock(&notes.loop_counters));
+    Ok(RunResult {
+        history: Arc::clone(&notes.history),
+        moment,
+        power_losses,
+        errors,
+        forbidden,
+        rows,
+        loop_counters,
+        probe,
+        trace,
+    })
 }
 
 #[cfg(test)]

@@ -6,33 +6,33 @@ use super::rng::Rng;
 #[derive(Debug)]
 pub(super) struct Sample<T> {
     rng: Rng,
-    most: usize,
+    limit: usize,
     /// Number of items so far.
-    seen: u64,
+    offered: u64,
     /// The sampled items with their positions in the stream.
     chosen: Vec<(u64, T)>,
 }
 
 impl<T> Sample<T> {
-    /// An empty sample of at most `most` items.
-    pub(super) fn new(most: usize, rng: Rng) -> Sample<T> {
-        Sample { rng, most, seen: 0, chosen: Vec::new() }
+    /// An empty sample of at most `limit` items.
+    pub(super) fn new(limit: usize, rng: Rng) -> Sample<T> {
+        Sample { rng, limit, offered: 0, chosen: Vec::new() }
     }
 
     /// Offers the next item of the stream. Calls `item` only if the item enters the sample.
     pub(super) fn offer(&mut self, item: impl FnOnce() -> T) {
-        let at = self.seen;
-        self.seen += 1;
-        if self.chosen.len() < self.most {
+        let at = self.offered;
+        self.offered += 1;
+        if self.chosen.len() < self.limit {
             self.chosen.push((at, item()));
-        } else if let Some(place) = self.chosen.get_mut(self.rng.below(self.seen) as usize) {
+        } else if let Some(place) = self.chosen.get_mut(self.rng.below(self.offered) as usize) {
             *place = (at, item());
         }
     }
 
     /// Takes the sampled items in stream order. The sample is empty afterwards.
     pub(super) fn take(&mut self) -> Vec<T> {
-        self.seen = 0;
+        self.offered = 0;
         let mut chosen = std::mem::take(&mut self.chosen);
         chosen.sort_by_key(|(at, _)| *at);
         chosen.into_iter().map(|(_, item)| item).collect()

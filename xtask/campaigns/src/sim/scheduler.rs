@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use storage::{BlockReason, Hook, WaitToken};
 
-use super::caught::{self, caught};
 use super::fibers::Fibers;
-use super::order::{self, Dice, Role, Sim, VAIN_STEPS_MAX, nanos};
+use super::order::{self, Decisions, MAX_SERVANT_STEPS, Role, Sim, nanos};
+use super::panics::{self, catch_panic};
 use super::rng::Rng;
-use super::seats::{Seats, Work};
+use super::slots::{BatonSlots, Work};
 
 /// Kind of scheduler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
@@ -49,25 +49,25 @@ impl Scheduler {
 #[derive(Debug)]
 pub(super) struct Baton {
     state: Mutex<BatonState>,
-    seats: Seats,
+    slots: BatonSlots,
     now_ns: Arc<AtomicU64>,
 }
 
 #[derive(Debug)]
 struct BatonState {
-    dice: Dice,
+    decisions: Decisions,
     actors: Vec<Actor>,
     /// The worker with the baton; `None` outside of [`Sim::run`].
     running: Option<usize>,
     /// Number of workers that have not ended.
     working: usize,
-    vain: u32,
+    servant_steps: u32,
     /// Reason for which the run was stopped.
     broken: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stand {
+enum ActorState {
     Ready,
     /// Until the token at this address is woken, or until this time, if any.
     Waiting(usize, Option<u64>),
@@ -76,7 +76,7 @@ enum Stand {
 
 #[derive(Clone, Copy, Debug)]
 struct Actor {
-    stand: Stand,
+    state: ActorState,
     /// True for a servant, without which the run can end.
     serves: bool,
 }
@@ -84,38 +84,38 @@ struct Actor {
 impl Baton {
     fn new(seed: u64, actors: usize, now_ns: Arc<AtomicU64>) -> Baton {
         let state = BatonState {
-            dice: Dice::new(Rng::new(seed)),
+            decisions: Decisions::new(Rng::new(seed)),
             actors: Vec::new(),
             running: None,
             working: 0,
-            vain: 0,
+            servant_steps: 0,
             broken: None,
         };
-        Baton { state: Mutex::new(state), seats: Seats::new(actors), now_ns }
+        Baton { state: Mutex::new(state), slots: BatonSlots::new(actors), now_ns }
     }
 }
 
 impl Sim for Baton {
     fn trace(&self) -> u64 {
-        self.state().dice.trace()
+        self.state().decisions.trace()
     }
 
     fn run(&self, roles: Vec<Role<'_>>) -> Result<(), String> {
         let work = {
             let mut state = self.state();
-            state.actors = roles.iter().map(|r| Actor { stand: Stand::Ready, serves: r.serves }).collect();
+            state.actors = roles.iter().map(|r| Actor { state: ActorState::Ready, serves: r.serves }).collect();
             state.working = roles.iter().filter(|r| !r.serves).count();
-            state.vain = 0;
+            state.servant_steps = 0;
             state.running = Some(0);
             let ends = roles.into_iter().enumerate().map(|(me, role)| -> Work<'_> {
                 Box::new(move || {
-                    let ended = caught(role.work);
+                    let ended = catch_panic(role.work);
                     self.end(me, ended.err());
                 })
             });
             ends.collect()
         };
-        self.seats.run(work, 0);
+        self.slots.run(work, 0);
         let mut state = self.state();
         state.running = None;
         state.broken.clone().map_or(Ok(()), Err)
@@ -125,8 +125,8 @@ impl Sim for Baton {
         let mut state = self.state();
         let Some(me) = state.running else { return };
         self.stop_if_broken(&state);
-        state.dice.tick(&self.now_ns);
-        if state.dice.rng().once_in(3) {
+        state.decisions.tick(&self.now_ns);
+        if state.decisions.rng().once_in(3) {
             self.switch(state, me);
         }
     }
@@ -137,7 +137,7 @@ impl Sim for Baton {
 
     fn is_last(&self) -> bool {
         let state = self.state();
-        let left = state.actors.iter().filter(|a| a.stand != Stand::Ended).count();
+        let left = state.actors.iter().filter(|a| a.state != ActorState::Ended).count();
         left <= 1
     }
 }
@@ -152,7 +152,7 @@ impl Baton {
     fn stop_if_broken(&self, state: &BatonState) {
         let serves = state.running.is_some_and(|me| state.actors[me].serves) && state.working > 0;
         if state.broken.is_some() && !serves && !std::thread::panicking() {
-            caught::stop();
+            panics::stop();
         }
     }
 
@@ -164,10 +164,10 @@ impl Baton {
         if !state.actors[me].serves {
             state.working -= 1;
         }
-        state.actors[me].stand = Stand::Ended;
+        state.actors[me].state = ActorState::Ended;
         if let Some(next) = state.choose(&self.now_ns) {
             drop(state);
-            self.seats.pass(me, next, true);
+            self.slots.pass(me, next, true);
         }
     }
 
@@ -177,7 +177,7 @@ impl Baton {
         let next = state.choose(&self.now_ns).unwrap_or(me);
         drop(state);
         if next != me {
-            self.seats.pass(me, next, false);
+            self.slots.pass(me, next, false);
         }
         let state = self.state();
         self.stop_if_broken(&state);
@@ -194,7 +194,7 @@ impl Baton {
             drop(state);
             // No other worker is left: a wait with a limit ends at once, and one without would never end.
             if limit.is_none() {
-                caught::find(format!("hang: a lone caller would wait for ever ({reason:?})"));
+                panics::raise_finding(format!("hang: a lone caller would wait for ever ({reason:?})"));
             }
             return false;
         };
@@ -204,8 +204,8 @@ impl Baton {
             eprintln!("a worker that unwinds waits for ever ({reason:?}), after: {:?}", state.broken);
             std::process::abort();
         }
-        state.actors[me].stand = Stand::Waiting(std::ptr::from_ref(token).addr(), until);
-        state.dice.note(reason as u64 + 100);
+        state.actors[me].state = ActorState::Waiting(std::ptr::from_ref(token).addr(), until);
+        state.decisions.note(reason as u64 + 100);
         self.switch(state, me);
         token.try_consume()
     }
@@ -213,55 +213,55 @@ impl Baton {
 
 impl BatonState {
     fn are_others_ended(&self, me: usize) -> bool {
-        self.actors.iter().enumerate().all(|(other, actor)| other == me || actor.stand == Stand::Ended)
+        self.actors.iter().enumerate().all(|(other, actor)| other == me || actor.state == ActorState::Ended)
     }
 
     /// Chooses the next worker and gives it the baton. `None` if all have ended.
     fn choose(&mut self, now_ns: &AtomicU64) -> Option<usize> {
         loop {
-            if self.actors.iter().all(|a| a.stand == Stand::Ended) {
+            if self.actors.iter().all(|a| a.state == ActorState::Ended) {
                 return None;
             }
-            self.dice.tick(now_ns);
+            self.decisions.tick(now_ns);
             let now = now_ns.load(Ordering::Relaxed);
             let broken = self.broken.is_some();
-            let can_go = |actor: &Actor| match actor.stand {
-                Stand::Ready => true,
-                Stand::Waiting(_, Some(until)) => until <= now || broken,
-                Stand::Waiting(_, None) => broken,
-                Stand::Ended => false,
+            let can_go = |actor: &Actor| match actor.state {
+                ActorState::Ready => true,
+                ActorState::Waiting(_, Some(until)) => until <= now || broken,
+                ActorState::Waiting(_, None) => broken,
+                ActorState::Ended => false,
             };
             let ready: Vec<usize> = (0..self.actors.len()).filter(|i| can_go(&self.actors[*i])).collect();
             if ready.is_empty() {
-                let next = self.actors.iter().filter_map(|a| match a.stand {
-                    Stand::Waiting(_, until) => until,
+                let next = self.actors.iter().filter_map(|a| match a.state {
+                    ActorState::Waiting(_, until) => until,
                     _ => None,
                 });
                 match next.min() {
                     Some(until) => now_ns.fetch_max(until, Ordering::Relaxed),
-                    None => return self.break_off("everybody waits, and nobody will wake anybody"),
+                    None => return self.stop_run("everybody waits, and nobody will wake anybody"),
                 };
                 continue;
             }
-            let chosen = self.dice.rng().pick(&ready);
-            self.vain = if self.actors[chosen].serves { self.vain + 1 } else { 0 };
-            if self.vain > VAIN_STEPS_MAX && !broken && self.working > 0 {
-                return self.break_off("the workers wait for something that no service brings");
+            let chosen = self.decisions.rng().pick(&ready);
+            self.servant_steps = if self.actors[chosen].serves { self.servant_steps + 1 } else { 0 };
+            if self.servant_steps > MAX_SERVANT_STEPS && !broken && self.working > 0 {
+                return self.stop_run("the workers wait for something that no service brings");
             }
-            self.actors[chosen].stand = Stand::Ready;
+            self.actors[chosen].state = ActorState::Ready;
             self.running = Some(chosen);
-            self.dice.note(chosen as u64);
-            self.dice.note(now);
+            self.decisions.note(chosen as u64);
+            self.decisions.note(now);
             return Some(chosen);
         }
     }
 
     /// Ends the run: every worker that receives the baton from now on stops.
-    fn break_off(&mut self, why: &str) -> Option<usize> {
-        let waiting = self.actors.iter().filter(|a| matches!(a.stand, Stand::Waiting(..))).count();
+    fn stop_run(&mut self, why: &str) -> Option<usize> {
+        let waiting = self.actors.iter().filter(|a| matches!(a.state, ActorState::Waiting(..))).count();
         self.broken.get_or_insert(format!("hang: {why} ({waiting} of {} wait)", self.actors.len()));
-        let next = (0..self.actors.len()).find(|i| self.actors[*i].stand != Stand::Ended)?;
-        self.actors[next].stand = Stand::Ready;
+        let next = (0..self.actors.len()).find(|i| self.actors[*i].state != ActorState::Ended)?;
+        self.actors[next].state = ActorState::Ready;
         self.running = Some(next);
         Some(next)
     }
@@ -276,7 +276,7 @@ impl Hook for Baton {
         let mut state = self.state();
         let Some(me) = state.running else { return };
         // A statement has many points, so the worker continues at most of them.
-        if state.broken.is_none() && state.dice.rng().once_in(16) {
+        if state.broken.is_none() && state.decisions.rng().once_in(16) {
             self.switch(state, me);
         }
     }
@@ -299,8 +299,8 @@ impl Hook for Baton {
         let address = std::ptr::from_ref(token).addr();
         let mut state = self.state();
         for actor in &mut state.actors {
-            if matches!(actor.stand, Stand::Waiting(at, _) if at == address) {
-                actor.stand = Stand::Ready;
+            if matches!(actor.state, ActorState::Waiting(at, _) if at == address) {
+                actor.state = ActorState::Ready;
             }
         }
     }

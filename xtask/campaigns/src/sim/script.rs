@@ -27,7 +27,7 @@ pub(crate) struct Script {
     /// The end of the run.
     pub(crate) ending: Ending,
     /// Maximum number of sampled points of possible power loss.
-    pub(crate) cuts: usize,
+    pub(crate) max_power_losses: usize,
     /// True to repair the disk after the workers have ended, and to run one more transaction.
     pub(crate) probe: bool,
     /// True to run some statements of a transaction as iterations of speculative loops.
@@ -46,7 +46,7 @@ impl Script {
             scheduler,
             profile: Profile::draw(rng),
             ending,
-            cuts: 0,
+            max_power_losses: 0,
             probe: false,
             speculate: false,
             latches: None,

@@ -5,14 +5,14 @@ use std::ops::{ControlFlow, Range};
 use storage::optimistic::Peeker;
 use storage::{Columns, Database, TableLock, Transaction, TxnError};
 
-use super::caught;
-use super::model::{Op, Parts, Seen, count, count_byte};
+use super::model::{Op, Parts, RowDigest, count, count_byte};
+use super::panics;
 use super::rng::Rng;
 use super::tables::{self, ByClass, Bytes, HEAD, Tables, hash_of};
 use super::workload::{Profile, key, row};
 
 /// Maximum number of keys of a statement on several rows; more than the engine processes in one batch.
-const MANY: u64 = 40;
+const MAX_KEYS: u64 = 40;
 
 /// The head of a row as its columns.
 struct Head([u8; HEAD]);
@@ -28,7 +28,7 @@ impl Columns<Vec<u8>> for Head {
 }
 
 /// A transaction that makes random statements.
-pub(crate) struct Hand<'a, 'db> {
+pub(crate) struct StatementMaker<'a, 'db> {
     pub(crate) db: &'a Database,
     pub(crate) tx: &'a mut Transaction<'db>,
     pub(crate) tables: &'a Tables,
@@ -36,15 +36,15 @@ pub(crate) struct Hand<'a, 'db> {
     pub(crate) profile: &'a Profile,
 }
 
-impl Hand<'_, '_> {
+impl StatementMaker<'_, '_> {
     /// Announces random keys, as a program that knows the accesses of a transaction does. Returns them.
     ///
     /// # Errors
     /// Errors of the engine.
     pub(crate) fn announce(&mut self) -> Result<Vec<u64>, TxnError> {
-        let Hand { tx, tables, rng, profile, .. } = self;
-        let ahead: Vec<u64> = (0..1 + rng.below(20)).map(|_| rng.below(profile.keys)).collect();
-        let keys: Vec<Vec<u8>> = ahead.iter().map(|n| key(*n)).collect();
+        let StatementMaker { tx, tables, rng, profile, .. } = self;
+        let announced: Vec<u64> = (0..1 + rng.below(20)).map(|_| rng.below(profile.keys)).collect();
+        let keys: Vec<Vec<u8>> = announced.iter().map(|n| key(*n)).collect();
         match rng.below(4) {
             0 | 1 => {
                 // A random table for each key, all in one group.
@@ -64,22 +64,22 @@ impl Hand<'_, '_> {
                 tx.prefetch(&tables[rng.index(tables.len())], &keys)?;
             }
         }
-        Ok(ahead)
+        Ok(announced)
     }
 
     /// Makes one random statement, usually on one of the announced keys if there are any. Returns its answer.
     ///
     /// # Errors
     /// Errors of the engine except duplicates, which are answers.
-    pub(crate) fn statement(&mut self, ahead: &[u64]) -> Result<Op, TxnError> {
+    pub(crate) fn statement(&mut self, announced: &[u64]) -> Result<Op, TxnError> {
         if self.rng.once_in(40) {
             self.lock_table()?;
         }
         let table = self.rng.index(self.tables.len());
-        let n = if ahead.is_empty() || self.rng.once_in(3) {
+        let n = if announced.is_empty() || self.rng.once_in(3) {
             self.rng.below(self.profile.keys)
         } else {
-            self.rng.pick(ahead)
+            self.rng.pick(announced)
         };
         match self.rng.below(10) {
             kind if kind < self.profile.reads => self.read(table, n),
@@ -169,7 +169,7 @@ impl Hand<'_, '_> {
             row.extend_from_slice(piece);
         }
         if row.len() as u64 != value.len() {
-            caught::find(format!("a row of {} bytes says that it has {}", row.len(), value.len()));
+            panics::raise_finding(format!("a row of {} bytes says that it has {}", row.len(), value.len()));
         }
         Ok(Some(row))
     }
@@ -243,7 +243,7 @@ impl Hand<'_, '_> {
         let (from, to) = (key(n), key(n + self.rng.below(2 * most)));
         let mixed = self.rng.below(3);
         let back: Vec<bool> = (0..most).map(|_| if mixed == 2 { self.rng.once_in(2) } else { mixed == 1 }).collect();
-        let mut found = Seen::default();
+        let mut found = RowDigest::default();
         let mut rows = self.tx.range(&self.tables[table], Bytes(from.clone())..Bytes(to.clone()))?;
         for back in &back {
             let Some(row) = (if *back { rows.next_back() } else { rows.next() }) else { break };
@@ -257,7 +257,7 @@ impl Hand<'_, '_> {
         let index = self.rng.index(tables::indexes(table));
         let (from, to) = (vec![self.rng.below(3) as u8], vec![self.rng.below(4) as u8, 0xff]);
         let (descending, most) = (self.rng.once_in(2), self.rng.pick(&[1, 5, 1000]));
-        let mut found = Seen::default();
+        let mut found = RowDigest::default();
         self.tx.raw().scan_index(&self.tables[table], index, &from, &to, descending, |entry, key| {
             found.add(table, entry, key);
             if found.rows() < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
@@ -269,7 +269,7 @@ impl Hand<'_, '_> {
         let mut class = || vec![self.rng.below(2) as u8, self.rng.below(4) as u8];
         let (one, two) = (class(), class());
         let (from, to) = if one < two { (one, two) } else { (two, one) };
-        let mut found = Seen::default();
+        let mut found = RowDigest::default();
         for row in self.tx.range_by::<ByClass>(&self.tables[table], Bytes(from.clone())..=Bytes(to.clone()))? {
             let (key, row) = row?;
             found.add(table, &key.0, &row);
@@ -421,7 +421,7 @@ impl Hand<'_, '_> {
     fn keys(&mut self, n: u64) -> Vec<Vec<u8>> {
         let reach = self.rng.pick(&[6, 60, self.profile.keys]);
         let mut numbers: Vec<u64> = Vec::new();
-        for _ in 0..1 + self.rng.below(MANY) {
+        for _ in 0..1 + self.rng.below(MAX_KEYS) {
             let again = !numbers.is_empty() && self.rng.once_in(6);
             let number = (n + self.rng.below(reach)) % self.profile.keys;
             numbers.push(if again { self.rng.pick(&numbers) } else { number });
@@ -432,13 +432,16 @@ impl Hand<'_, '_> {
     fn heads(&mut self, table: usize, n: u64) -> Result<Op, TxnError> {
         let keys = self.keys(n);
         let borrowed: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-        let mut found = Seen::default();
+        let mut found = RowDigest::default();
         let rows = self.tx.raw_mut().update_heads(&self.tables[table], &borrowed, HEAD, |at, head, rest| {
             found.add(table, &keys[at], &[head, rest].concat());
             count_head(head);
         })?;
         if rows != found.rows() {
-            caught::find(format!("a statement on several rows answers {rows}, and has shown {}", found.rows()));
+            panics::raise_finding(format!(
+                "a statement on several rows answers {rows}, and has shown {}",
+                found.rows()
+            ));
         }
         Ok(Op::Heads { table, keys, found })
     }
@@ -451,7 +454,7 @@ impl Hand<'_, '_> {
         // Indexes depend on the bytes after the head.
         let parts = self.parts(if tables::indexes(table) > 0 { HEAD } else { usize::MAX });
         let keys = if self.rng.once_in(2) { self.keys(n) } else { vec![key(n)] };
-        let (handle, mut found) = (&self.tables[table], Seen::default());
+        let (handle, mut found) = (&self.tables[table], RowDigest::default());
         let mut change = |at: usize, part: &mut [u8], rest: &[u8]| {
             found.add(table, &keys[at], &[part, rest].concat());
             part.iter_mut().for_each(count_byte);
@@ -473,7 +476,9 @@ impl Hand<'_, '_> {
             Err(TxnError::Schema { .. }) => Ok(()),
             Err(error) => Err(error),
             Ok(_) if part.is_empty() => Ok(()),
-            Ok(_) => caught::find(format!("{part:?} of a row were changed in place, on which an index depends")),
+            Ok(_) => {
+                panics::raise_finding(format!("{part:?} of a row were changed in place, on which an index depends"))
+            }
         }
     }
 
@@ -495,7 +500,7 @@ impl Hand<'_, '_> {
     fn sweep(&mut self, n: u64) -> Result<Op, TxnError> {
         let reach = self.rng.pick(&[5, 100, self.profile.keys]);
         let (from, to) = (key(n), key(n + self.rng.below(reach)));
-        let mut found = Seen::default();
+        let mut found = RowDigest::default();
         self.tx.raw_mut().update_run(&self.tables[0], &from, &to, |key, row| {
             found.add(0, key, row);
             if let Some(head) = row.get_mut(..HEAD) {

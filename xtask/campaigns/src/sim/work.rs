@@ -6,18 +6,18 @@ use std::sync::Mutex;
 use storage::disk::{Call, SimDisk};
 use storage::{Age, Database, Isolation, Lsn, OpenTable, Part, Service, Transaction, TxnError};
 
-use super::beside;
-use super::calls::Call as OtherCall;
-use super::caught::{caught, find};
+use super::calls::DatabaseCall;
+use super::concurrent_load;
 use super::loops::Loops;
 use super::model::Op;
 use super::notes::{Notes, RunError, lock};
 use super::order::{Role, Sim};
-use super::remodelled;
+use super::panics::{catch_panic, raise_finding};
 use super::rng::Rng;
+use super::schema_changes;
 use super::script::{Ending, Script};
-use super::seats::Work;
-use super::statements::Hand;
+use super::slots::Work;
+use super::statements::StatementMaker;
 use super::tables::{self, Bytes, Rows, Tables};
 use super::workload;
 
@@ -40,29 +40,29 @@ pub(super) struct Shared<'a> {
 ///
 /// # Errors
 /// A panic, a state in which no worker can continue, or a table that disagrees with its indexes.
-pub(super) fn all(shared: &Shared<'_>, rng: &mut Rng) -> Result<(), String> {
+pub(super) fn run_all(shared: &Shared<'_>, rng: &mut Rng) -> Result<(), String> {
     let opened = Mutex::new(None);
     let mut of_setup = rng.split();
     let setup = || match prepare(shared, &mut of_setup) {
         Ok(tables) => *lock(&opened) = Some(tables),
         Err(error) => shared.notes.error(RunError::Txn(error)),
     };
-    together(shared, vec![Box::new(setup)], rng)?;
+    run_workers(shared, vec![Box::new(setup)], rng)?;
     let Some(tables) = *lock(&opened) else { return Ok(()) };
-    let wrong = Mutex::new(None);
+    let finding = Mutex::new(None);
     let workers = (0..shared.script.profile.workers).map(|_| -> Work<'_> {
         let rng = rng.split();
         Box::new(move || worker(shared, &tables, rng))
     });
     let mut workers: Vec<Work<'_>> = workers.collect();
     if !shared.alone && rng.once_in(3) {
-        workers.extend(load_beside_reader(shared, &wrong, rng));
+        workers.extend(load_beside_reader(shared, &finding, rng));
     }
     if !shared.alone && rng.once_in(3) {
-        workers.push(remodel(shared, rng));
+        workers.push(change_schema(shared, rng));
     }
-    together(shared, workers, rng)?;
-    if let Some(what) = lock(&wrong).take() {
+    run_workers(shared, workers, rng)?;
+    if let Some(what) = lock(&finding).take() {
         return Err(what);
     }
     let of_probe = rng.split();
@@ -76,23 +76,23 @@ pub(super) fn all(shared: &Shared<'_>, rng: &mut Rng) -> Result<(), String> {
         }
         // An error of a service may have closed the instance to readers without an error of a worker.
         if !closed && lock(&shared.notes.errors).is_empty() {
-            match tables::contents(shared.db, true).and_then(|rows| remodelled::check(shared.db).map(|()| rows)) {
+            match tables::contents(shared.db, true).and_then(|rows| schema_changes::check(shared.db).map(|()| rows)) {
                 Ok(rows) => *lock(&shared.notes.rows) = Some(rows),
-                Err(what) => *lock(&wrong) = Some(what),
+                Err(what) => *lock(&finding) = Some(what),
             }
         }
     };
-    together(shared, vec![Box::new(afterwards)], rng)?;
-    let wrong = lock(&wrong).take();
-    wrong.map_or(Ok(()), Err)
+    run_workers(shared, vec![Box::new(afterwards)], rng)?;
+    let finding = lock(&finding).take();
+    finding.map_or(Ok(()), Err)
 }
 
-/// Loads a table in bulk while a reader relies on its emptiness. `wrong` receives the finding of the reader.
+/// Loads a table in bulk while a reader relies on its emptiness. `finding` receives the finding of the reader.
 fn load_beside_reader<'a>(
     shared: &'a Shared<'a>,
-    wrong: &'a Mutex<Option<String>>,
+    finding: &'a Mutex<Option<String>>,
     rng: &mut Rng,
-) -> [Work<'a>; beside::ACTORS] {
+) -> [Work<'a>; concurrent_load::ACTORS] {
     let (of_loader, of_reader) = (rng.split(), rng.split());
     let note = |result: Result<(), TxnError>| match result {
         // The table was loaded in an earlier life.
@@ -100,26 +100,26 @@ fn load_beside_reader<'a>(
         Err(error) => shared.notes.error(RunError::Txn(error)),
     };
     [
-        Box::new(move || note(beside::load(shared.db, shared.sim, of_loader))),
-        Box::new(move || match beside::read(shared.db, shared.sim, of_reader) {
+        Box::new(move || note(concurrent_load::load(shared.db, shared.sim, of_loader))),
+        Box::new(move || match concurrent_load::read(shared.db, shared.sim, of_reader) {
             Ok(None) => {}
-            Ok(what) => *lock(wrong) = what,
+            Ok(what) => *lock(finding) = what,
             Err(error) => note(Err(error)),
         }),
     ]
 }
 
 /// Creates, fills, empties, drops a table of its own, and changes its indexes.
-fn remodel<'a>(shared: &'a Shared<'a>, rng: &mut Rng) -> Work<'a> {
+fn change_schema<'a>(shared: &'a Shared<'a>, rng: &mut Rng) -> Work<'a> {
     let of_table = rng.split();
-    Box::new(move || match remodelled::work(shared.db, shared.sim, of_table) {
+    Box::new(move || match schema_changes::work(shared.db, shared.sim, of_table) {
         Ok(()) | Err(TxnError::Deadlock { .. }) => {}
         Err(error) => shared.notes.error(RunError::Txn(error)),
     })
 }
 
 /// Runs workers, and servants if the worker does not do the background work itself.
-fn together(shared: &Shared<'_>, workers: Vec<Work<'_>>, rng: &mut Rng) -> Result<(), String> {
+fn run_workers(shared: &Shared<'_>, workers: Vec<Work<'_>>, rng: &mut Rng) -> Result<(), String> {
     let mut roles: Vec<Role<'_>> = workers.into_iter().map(|work| Role { serves: false, work }).collect();
     if !shared.alone {
         roles.extend(servants(shared, rng));
@@ -155,7 +155,7 @@ fn prepare(shared: &Shared<'_>, rng: &mut Rng) -> Result<Tables, TxnError> {
                 shared.notes.history.committed(number, durable.0);
                 shared.notes.acknowledge(durable);
             }
-            Err(NotLoaded::Refused(error)) => {
+            Err(LoadError::Refused(error)) => {
                 shared.notes.history.withdraw(number);
                 // The table is not empty, which is not a failure.
                 if !matches!(error, TxnError::Schema { .. }) {
@@ -163,18 +163,18 @@ fn prepare(shared: &Shared<'_>, rng: &mut Rng) -> Result<Tables, TxnError> {
                 }
             }
             // The rows may be there nevertheless.
-            Err(NotLoaded::BrokenOff(error)) => return Err(error),
+            Err(LoadError::Failed(error)) => return Err(error),
         }
     }
     Ok(tables)
 }
 
 /// Reason for which rows were not loaded.
-enum NotLoaded {
+enum LoadError {
     /// The load did not begin and had no effect.
     Refused(TxnError),
     /// The load began and failed.
-    BrokenOff(TxnError),
+    Failed(TxnError),
 }
 
 /// Loads rows in bulk, as a whole or as the only part of the table, typed or raw.
@@ -184,22 +184,22 @@ fn load(
     rows: &Rows,
     part: bool,
     typed: bool,
-) -> Result<(), NotLoaded> {
+) -> Result<(), LoadError> {
     if part {
-        let mut load = db.bulk_load_part(table, Part::Rows).map_err(NotLoaded::Refused)?;
+        let mut load = db.bulk_load_part(table, Part::Rows).map_err(LoadError::Refused)?;
         let pushed = rows.iter().try_for_each(|(key, row)| load.push_raw(key, row));
-        return pushed.and_then(|()| load.finish().map(drop)).map_err(NotLoaded::BrokenOff);
+        return pushed.and_then(|()| load.finish().map(drop)).map_err(LoadError::Failed);
     }
-    let mut load = db.bulk_load(table).map_err(NotLoaded::Refused)?;
+    let mut load = db.bulk_load(table).map_err(LoadError::Refused)?;
     let pushed = rows
         .iter()
         .try_for_each(|(key, row)| if typed { load.push(&Bytes(key.clone()), row) } else { load.push_raw(key, row) });
-    pushed.and_then(|()| load.finish().map(drop)).map_err(NotLoaded::BrokenOff)
+    pushed.and_then(|()| load.finish().map(drop)).map_err(LoadError::Failed)
 }
 
 fn servants<'a>(shared: &'a Shared<'a>, rng: &mut Rng) -> [Role<'a>; SERVANTS] {
     let (mut of_log, mut of_pages) = (rng.split(), rng.split());
-    let eager = 2 + rng.below(12);
+    let checkpoint_period = 2 + rng.below(12);
     let serve = move |service: Service| {
         if let Err(error) = shared.db.step_service(service) {
             shared.notes.error(RunError::Service(error));
@@ -220,7 +220,7 @@ fn servants<'a>(shared: &'a Shared<'a>, rng: &mut Rng) -> [Role<'a>; SERVANTS] {
             serves: true,
             work: Box::new(move || {
                 while !shared.sim.is_over() {
-                    serve(if of_pages.once_in(eager) {
+                    serve(if of_pages.once_in(checkpoint_period) {
                         Service::Checkpointer
                     } else {
                         of_pages.pick(&[Service::Cleaner, Service::Purger])
@@ -234,11 +234,11 @@ fn servants<'a>(shared: &'a Shared<'a>, rng: &mut Rng) -> [Role<'a>; SERVANTS] {
 /// Returns true if workers make calls other than statements. These make many disk calls, so with points of power loss most
 /// of the sampled points would lie in them.
 fn may_call_anything(shared: &Shared<'_>) -> bool {
-    shared.script.cuts == 0
+    shared.script.max_power_losses == 0
 }
 
 /// Makes a call other than a statement, and records its error.
-fn other_call(shared: &Shared<'_>, tables: &Tables, call: OtherCall, rng: &mut Rng) {
+fn call_database(shared: &Shared<'_>, tables: &Tables, call: DatabaseCall, rng: &mut Rng) {
     if let Err(error) = call.make(shared.db, tables, rng) {
         shared.notes.error(error);
     }
@@ -257,16 +257,16 @@ fn worker(shared: &Shared<'_>, tables: &Tables, mut rng: Rng) {
     let mut victim = None;
     for _ in 0..shared.script.profile.transactions {
         if may_call_anything(shared) && rng.once_in(4) {
-            other_call(shared, tables, OtherCall::between(&mut rng), &mut rng);
+            call_database(shared, tables, DatabaseCall::between_transactions(&mut rng), &mut rng);
         }
         let mut age = victim.take().filter(|_| rng.once_in(2));
         match transaction(shared, tables, loops.as_mut(), &mut rng, &mut age) {
             Ok(()) => {}
             Err(TxnError::Deadlock { .. }) => victim = age,
             Err(error) => {
-                let goes_on = error.is_retryable();
+                let continues = error.is_retryable();
                 shared.notes.error(RunError::Txn(error));
-                if !goes_on {
+                if !continues {
                     return;
                 }
             }
@@ -355,7 +355,7 @@ fn transaction<'d>(
     }
     notes.acknowledge(db.durable());
     if waits {
-        notes.answered(shared.disk);
+        notes.offer_after_commit(shared.disk);
     }
     Ok(())
 }
@@ -370,43 +370,43 @@ fn statements<'d>(
     blind: bool,
 ) -> Result<Option<Vec<Op>>, TxnError> {
     let (notes, profile) = (shared.notes, &shared.script.profile);
-    let mut hand = Hand { db: shared.db, tx, tables, rng, profile };
-    let ahead = if hand.rng.below(10) < profile.ahead { hand.announce()? } else { Vec::new() };
+    let mut maker = StatementMaker { db: shared.db, tx, tables, rng, profile };
+    let announced = if maker.rng.below(10) < profile.announces { maker.announce()? } else { Vec::new() };
     let mut ops = Vec::new();
     // A savepoint, and the number of answers at that time.
     let mut mark = None;
-    for _ in 0..1 + hand.rng.below(profile.statements) {
-        if hand.rng.once_in(8) {
-            mark = Some((hand.tx.savepoint(), ops.len()));
+    for _ in 0..1 + maker.rng.below(profile.statements) {
+        if maker.rng.once_in(8) {
+            mark = Some((maker.tx.savepoint(), ops.len()));
         }
         let answers = match &mut loops {
-            Some(loops) if hand.rng.once_in(3) => match in_loop(shared, loops, &mut hand)? {
+            Some(loops) if maker.rng.once_in(3) => match run_in_loop(shared, loops, &mut maker)? {
                 Some(answers) => Ok(answers),
                 None => return Ok(None),
             },
-            _ if blind => hand.put_blindly().map(|op| vec![op]),
-            _ => hand.statement(&ahead).map(|op| vec![op]),
+            _ if blind => maker.put_blindly().map(|op| vec![op]),
+            _ => maker.statement(&announced).map(|op| vec![op]),
         };
         match answers {
             Ok(answers) => ops.extend(answers),
             Err(error @ TxnError::Deadlock { .. }) => {
-                if !hand.tx.is_victim() {
-                    find("a deadlock's victim does not say so".to_owned());
+                if !maker.tx.is_victim() {
+                    raise_finding("a deadlock's victim does not say so".to_owned());
                 }
                 return Err(error);
             }
             Err(error) => {
                 notes.error(RunError::Txn(error));
                 // The statement has had no effect, so the transaction may continue.
-                if hand.rng.once_in(2) {
+                if maker.rng.once_in(2) {
                     return Ok(None);
                 }
             }
         }
         if let Some((savepoint, answers)) = mark
-            && hand.rng.once_in(4)
+            && maker.rng.once_in(4)
         {
-            if let Err(error) = hand.tx.rollback_to(savepoint) {
+            if let Err(error) = maker.tx.rollback_to(savepoint) {
                 notes.error(RunError::Txn(error));
                 return Ok(None);
             }
@@ -414,8 +414,8 @@ fn statements<'d>(
             ops.truncate(answers);
         }
         notes.acknowledge(shared.db.durable());
-        if may_call_anything(shared) && hand.rng.once_in(12) {
-            other_call(shared, tables, OtherCall::amid(hand.rng), hand.rng);
+        if may_call_anything(shared) && maker.rng.once_in(12) {
+            call_database(shared, tables, DatabaseCall::in_transaction(maker.rng), maker.rng);
         }
         shared.sim.pause();
     }
@@ -424,14 +424,14 @@ fn statements<'d>(
 
 /// Runs statements as iterations of a loop. Returns their answers, or no answers if the loop ended with a duplicate, which
 /// undoes all of it. `None` if the transaction gives up after an error.
-fn in_loop<'d>(
+fn run_in_loop<'d>(
     shared: &Shared<'d>,
     loops: &mut Loops<'d>,
-    hand: &mut Hand<'_, 'd>,
+    maker: &mut StatementMaker<'_, 'd>,
 ) -> Result<Option<Vec<Op>>, TxnError> {
-    let before = hand.tx.savepoint();
-    let ran = loops.run(hand);
-    *lock(&shared.notes.looped) += loops.take();
+    let before = maker.tx.savepoint();
+    let ran = loops.run(maker);
+    *lock(&shared.notes.loop_counters) += loops.take_counters();
     let error = match ran {
         Ok(answers) => return Ok(Some(answers)),
         Err(error @ TxnError::Deadlock { .. }) => return Err(error),
@@ -441,8 +441,8 @@ fn in_loop<'d>(
     if !is_answer {
         shared.notes.error(RunError::Txn(error));
     }
-    match hand.tx.rollback_to(before) {
-        Ok(()) if is_answer || hand.rng.once_in(2) => Ok(Some(Vec::new())),
+    match maker.tx.rollback_to(before) {
+        Ok(()) if is_answer || maker.rng.once_in(2) => Ok(Some(Vec::new())),
         Ok(()) => Ok(None),
         Err(error) => {
             shared.notes.error(RunError::Txn(error));
@@ -459,7 +459,7 @@ pub(super) fn end(db: Database, disk: &SimDisk, script: &Script, notes: &Notes) 
     notes.acknowledge(db.durable());
     match script.ending {
         Ending::Close => {
-            let closed = caught(|| db.close())?;
+            let closed = catch_panic(|| db.close())?;
             match closed {
                 Some(Ok(())) => notes.acknowledge(Lsn(u64::MAX - 1)),
                 Some(Err(error)) => notes.error(RunError::Service(error)),
@@ -469,9 +469,9 @@ pub(super) fn end(db: Database, disk: &SimDisk, script: &Script, notes: &Notes) 
         Ending::Kill => {
             // Writes after the kill must not reach the disk.
             disk.power_off_after(0);
-            caught(|| drop(db))?;
+            catch_panic(|| drop(db))?;
         }
     }
-    notes.cut(disk, Call::Sync);
+    notes.offer_power_losses(disk, Call::Sync);
     Ok(())
 }

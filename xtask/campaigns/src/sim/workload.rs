@@ -21,7 +21,7 @@ pub(crate) struct Profile {
     /// Number of reads in ten statements.
     pub(crate) reads: u64,
     /// Number of transactions in ten that announce some of their keys.
-    pub(crate) ahead: u64,
+    pub(crate) announces: u64,
     /// Number of transactions in ten that only put rows, at a level below serializable.
     pub(crate) blind: u64,
     /// Number of transactions in ten that are rolled back.
@@ -38,14 +38,14 @@ const SMALL: &[usize] = &[0, 8, 9, 14, 30, 60];
 const MIXED: &[usize] = &[0, 9, 14, 40, 200, 900, 3900];
 const LARGE: &[usize] = &[12, 2000, 3000, 3990];
 /// Rows larger than a page, at the limit and far beyond.
-const BEYOND: &[usize] = &[0, 9, 60, 900, 3950, 3969, 4100, 7936, 12_000, 60_000];
+const OVERSIZED: &[usize] = &[0, 9, 60, 900, 3950, 3969, 4100, 7936, 12_000, 60_000];
 
 impl Profile {
     /// A random profile.
     pub(crate) fn draw(rng: &mut Rng) -> Profile {
         let workers = rng.pick(&[1, 1, 2, 3, 4]);
-        let sizes = rng.pick(&[SMALL, MIXED, MIXED, LARGE, BEYOND]);
-        let large = sizes == LARGE || sizes == BEYOND;
+        let sizes = rng.pick(&[SMALL, MIXED, MIXED, LARGE, OVERSIZED]);
+        let large = sizes == LARGE || sizes == OVERSIZED;
         let profile = Profile {
             workers,
             transactions: (2 + rng.below(if large { 8 } else { 14 })).div_ceil(workers as u64).max(2),
@@ -54,12 +54,12 @@ impl Profile {
             sizes,
             deletes: rng.pick(&[1, 2, 6]),
             reads: rng.pick(&[0, 2, 4]),
-            ahead: rng.pick(&[0, 3, 10]),
+            announces: rng.pick(&[0, 3, 10]),
             blind: rng.pick(&[0, 0, 2]),
             aborts: rng.pick(&[0, 2, 4]),
             sync: rng.pick(&[0, 3, 10]),
             loaded: if rng.once_in(3) {
-                1 + rng.below(if sizes == BEYOND {
+                1 + rng.below(if sizes == OVERSIZED {
                     60
                 } else if large {
                     300

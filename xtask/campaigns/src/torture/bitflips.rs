@@ -4,39 +4,39 @@ use std::sync::Arc;
 
 use super::CampaignPlan;
 use super::damage::disk::CowDisk;
-use super::damage::judge::{Promise, judge, undamaged};
-use super::damage::subject::{Left, Subject};
-use super::damage::watch::{self, CaseEnd, Cases};
+use super::damage::judge::{Guarantee, check_undamaged, judge};
+use super::damage::subject::{Shutdown, Subject};
+use super::damage::watchdog::{self, CaseResult, Cases};
 use super::report::{Progress, Report};
 use crate::sim::rng::Rng;
 
 /// Runs the campaign.
 pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
     match Subject::all(plan.seed, plan.scheduler) {
-        Ok(subjects) if !undamaged(&subjects).is_empty() => {
-            Report { failures: undamaged(&subjects), ..Report::default() }
+        Ok(subjects) if !check_undamaged(&subjects).is_empty() => {
+            Report { failures: check_undamaged(&subjects), ..Report::default() }
         }
-        Ok(subjects) => watch::run(Flips { seed: plan.seed, subjects: subjects.into() }, plan, progress),
+        Ok(subjects) => watchdog::run(BitflipCases { seed: plan.seed, subjects: subjects.into() }, plan, progress),
         Err(error) => Report::of_failure(format!("preparing the database: {error}")),
     }
 }
 
-struct Flips {
+struct BitflipCases {
     seed: u64,
     subjects: Arc<[Subject]>,
 }
 
 /// A bit to flip.
 #[derive(Debug)]
-struct Flip<'a> {
+struct BitFlip<'a> {
     subject: &'a Subject,
     file: &'a str,
     at: u64,
     bit: u8,
 }
 
-impl Flips {
-    fn draw(&self, rng: &mut Rng) -> Flip<'_> {
+impl BitflipCases {
+    fn draw(&self, rng: &mut Rng) -> BitFlip<'_> {
         let subject = &self.subjects[rng.index(self.subjects.len())];
         let names: Vec<&String> = subject.image.0.keys().collect();
         let logs: Vec<&String> = names.iter().copied().filter(|name| name.starts_with("log.")).collect();
@@ -58,7 +58,7 @@ impl Flips {
                 (name.as_str(), rng.below(subject.image.file(name).len().max(1) as u64))
             }
         };
-        Flip { subject, file, at, bit: rng.below(8) as u8 }
+        BitFlip { subject, file, at, bit: rng.below(8) as u8 }
     }
 }
 
@@ -67,33 +67,33 @@ fn used(bytes: &[u8]) -> u64 {
     bytes.iter().rposition(|byte| *byte != 0).map_or(1, |last| last as u64 + 1)
 }
 
-impl Cases for Flips {
+impl Cases for BitflipCases {
     const CAMPAIGN: &'static str = "bitflips";
 
     fn memory_limit(&self) -> u64 {
         super::damage::judge::memory_limit(&self.subjects)
     }
 
-    fn run(&self, case: u64) -> CaseEnd {
+    fn run(&self, case: u64) -> CaseResult {
         let mut rng = Rng::of_case(self.seed, case);
         let flip = self.draw(&mut rng);
         let disk = CowDisk::over(&flip.subject.image, 4 * flip.subject.image.bytes());
         if !disk.flip(flip.file, flip.at, flip.bit) {
-            return CaseEnd { class: "beyond the file's end: harmless".into(), failure: None };
+            return CaseResult { class: "beyond the file's end: harmless".into(), failure: None };
         }
-        let mut verdict = judge(flip.subject, &disk, Promise::Right, &mut rng);
+        let mut verdict = judge(flip.subject, &disk, Guarantee::Correct, &mut rng);
         if verdict.earlier && !flip.is_in_last_flush() {
             verdict.failure = Some("commits were lost".into());
         }
         let failure = verdict.failure.as_ref().map(|what| {
-            format!("{}: {what}; told: {:?}", self.describe(case), verdict.told.iter().take(3).collect::<Vec<_>>())
+            format!("{}: {what}; told: {:?}", self.describe(case), verdict.errors.iter().take(3).collect::<Vec<_>>())
         });
-        CaseEnd { class: format!("{}: {}", kind(flip.file), verdict.class()), failure }
+        CaseResult { class: format!("{}: {}", kind(flip.file), verdict.class()), failure }
     }
 
     fn describe(&self, case: u64) -> String {
         let flip = self.draw(&mut Rng::of_case(self.seed, case));
-        format!("{:?} database, {} byte {} bit {}", flip.subject.left, flip.file, flip.at, flip.bit)
+        format!("{:?} database, {} byte {} bit {}", flip.subject.shutdown, flip.file, flip.at, flip.bit)
     }
 }
 
@@ -102,10 +102,10 @@ fn kind(file: &str) -> &str {
     file.split('.').next().unwrap_or(file)
 }
 
-impl Flip<'_> {
+impl BitFlip<'_> {
     /// Returns true if the bit is in a part of the log that no later record proves to be durable.
     fn is_in_last_flush(&self) -> bool {
-        self.subject.left == Left::Killed
+        self.subject.shutdown == Shutdown::Killed
             && super::damage::subject::log_position(self.file, self.at)
                 .is_some_and(|position| position >= self.subject.provable)
     }

@@ -12,86 +12,94 @@ use super::laps;
 use super::lives;
 use super::narrow;
 use super::report::{Progress, Report};
-use super::seeds::{self, Tried};
+use super::seeds::{self, SeedResult};
 use super::{CampaignPlan, Latches, latches_flag, loops_flag};
-use crate::sim::history::Replayed;
+use crate::sim::history::Replay;
 use crate::sim::model::TablesState;
-use crate::sim::notes::Cut;
+use crate::sim::notes::PowerLoss;
 use crate::sim::rng::Rng;
-use crate::sim::run::{self, Ran, Visit};
+use crate::sim::run::{self, RecoveryPlan, RunResult};
 use crate::sim::script::Script;
 use crate::sim::tables::{Rows, TABLES};
 use storage::disk::SimDisk;
 
 /// Maximum number of points of power loss in one life, for normal and for wide profiles. These are sufficient, and take at
 /// most a minute.
-const MOMENTS: [usize; 2] = [1500, 150];
+const MAX_POWER_LOSSES: [usize; 2] = [1500, 150];
 /// Number of cases between two checks for idle cores.
 const BATCH: usize = 64;
 /// One in this number of cases is checked more thoroughly.
 const DEEP: u64 = 8;
 
 pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
-    seeds::each(plan, progress, |seed| {
-        let mut tried = one(plan, seed, SimDisk::new(seed), progress);
-        if tried.failures.is_empty() {
-            laps::one(seed, &mut tried);
-            narrow::one(seed, &mut tried);
-            lives::one("crash", seed, 1, &mut tried);
+    seeds::run_seeds(plan, progress, |seed| {
+        let mut seed_result = run_seed(plan, seed, SimDisk::new(seed), progress);
+        if seed_result.failures.is_empty() {
+            laps::run_seed(seed, &mut seed_result);
+            narrow::run_seed(seed, &mut seed_result);
+            lives::run_seed("crash", seed, 1, &mut seed_result);
         }
-        tried
+        seed_result
     })
 }
 
 /// Runs all cases of one seed on a new disk.
-fn one(plan: &CampaignPlan, seed: u64, mut disk: SimDisk, progress: &Progress) -> Tried {
+fn run_seed(plan: &CampaignPlan, seed: u64, mut disk: SimDisk, progress: &Progress) -> SeedResult {
     let (scheduler, speculate, latches) = (plan.scheduler, plan.speculate, plan.latches.map(Latches::kind));
-    let visit = Visit { seed, scheduler, latches };
+    let recovery = RecoveryPlan { seed, scheduler, latches };
     let name = format!("crash{}{}", loops_flag(speculate), latches_flag(plan.latches));
-    let mut tried = Tried::default();
+    let mut seed_result = SeedResult::default();
     let mut rng = Rng::new(seed);
     let mut base = TablesState::default();
     for life in 0..1 + rng.below(3) {
         let mut script = Script { speculate, latches, ..Script::draw(&mut rng, scheduler) };
-        script.cuts = MOMENTS[usize::from(script.profile.wide)];
-        let ran = match faultless(&disk, &script) {
-            Ok(ran) => ran,
+        script.max_power_losses = MAX_POWER_LOSSES[usize::from(script.profile.wide)];
+        let result = match run_faultless(&disk, &script) {
+            Ok(result) => result,
             Err(what) => {
-                tried.cases += 1;
-                tried.fail(&name, scheduler, seed, format!("life {life}: {what}"));
-                return tried;
+                seed_result.cases += 1;
+                seed_result.fail(&name, scheduler, seed, format!("life {life}: {what}"));
+                return seed_result;
             }
         };
-        tried.looped += ran.looped;
-        let replayed = match ran.history.replay(&base) {
-            Ok(replayed) => replayed,
+        seed_result.loop_counters += result.loop_counters;
+        let replay = match result.history.replay(&base) {
+            Ok(replay) => replay,
             Err(what) => {
-                tried.cases += 1;
-                tried.fail(&name, scheduler, seed, format!("life {life}: {what}"));
-                return tried;
+                seed_result.cases += 1;
+                seed_result.fail(&name, scheduler, seed, format!("life {life}: {what}"));
+                return seed_result;
             }
         };
-        if let Some(what) = ran.rows.as_ref().and_then(|rows| replayed.last.difference(rows)) {
-            tried.fail(&name, scheduler, seed, format!("life {life}: when the workers had ended: {what}"));
+        if let Some(what) = result.rows.as_ref().and_then(|rows| replay.last.difference(rows)) {
+            seed_result.fail(&name, scheduler, seed, format!("life {life}: when the workers had ended: {what}"));
         }
-        let onward = rng.below(ran.cuts.len() as u64) as usize;
+        let onward = rng.below(result.power_losses.len() as u64) as usize;
         let mut next = None;
         // The check of a disk changes it, so the next life needs a copy.
-        let Some(again) = ran.cuts.get(onward).map(|cut| cut.disk.crash(Crash::All)) else { break };
-        for (batch, cuts) in ran.cuts.chunks(BATCH).enumerate() {
-            let first = tried.cases + 1;
-            tried.cases += cuts.len() as u64;
-            let found = seeds::shared(cuts, progress, |at, cut| {
+        let Some(again) = result.power_losses.get(onward).map(|power_loss| power_loss.disk.crash(Crash::All)) else {
+            break;
+        };
+        for (batch, power_losses) in result.power_losses.chunks(BATCH).enumerate() {
+            let first = seed_result.cases + 1;
+            seed_result.cases += power_losses.len() as u64;
+            let found = seeds::share_cases(power_losses, progress, |at, power_loss| {
                 let case = first + at as u64;
-                let found = judge(cut, visit.of_case(case), &ran, &base, &replayed, case.is_multiple_of(DEEP))?;
+                let found =
+                    judge(power_loss, recovery.of_case(case), &result, &base, &replay, case.is_multiple_of(DEEP))?;
                 Ok((batch * BATCH + at == onward).then(|| TablesState::of(&found)))
             });
-            for (cut, found) in cuts.iter().zip(found) {
+            for (power_loss, found) in power_losses.iter().zip(found) {
                 match found {
                     Ok(state) => next = state.or(next),
                     Err::<_, String>(what) => {
-                        tried.fail(&name, scheduler, seed, format!("life {life}, {}: {what}", place(cut)));
-                        return tried;
+                        seed_result.fail(
+                            &name,
+                            scheduler,
+                            seed,
+                            format!("life {life}, {}: {what}", describe(power_loss)),
+                        );
+                        return seed_result;
                     }
                 }
             }
@@ -99,48 +107,48 @@ fn one(plan: &CampaignPlan, seed: u64, mut disk: SimDisk, progress: &Progress) -
         let Some(state) = next else { break };
         (disk, base) = (again, state);
     }
-    tried
+    seed_result
 }
 
 /// Runs a script on a disk without faults: only deadlocks may occur.
-pub(super) fn faultless(disk: &SimDisk, script: &Script) -> Result<Ran, String> {
-    let ran = run::run(disk, script)?;
-    if let Some(error) = ran.errors.first() {
+pub(super) fn run_faultless(disk: &SimDisk, script: &Script) -> Result<RunResult, String> {
+    let result = run::run(disk, script)?;
+    if let Some(error) = result.errors.first() {
         return Err(format!("an error without a cause: {error}"));
     }
-    if let Some(what) = ran.forbidden.first() {
+    if let Some(what) = result.forbidden.first() {
         return Err(what.clone());
     }
-    Ok(ran)
+    Ok(result)
 }
 
 /// Describes the time of a power loss and the surviving data.
-pub(super) fn place(cut: &Cut) -> String {
-    format!("power lost {}, {:?} survives", cut.when, cut.how)
+pub(super) fn describe(power_loss: &PowerLoss) -> String {
+    format!("power lost {}, {:?} survives", power_loss.when, power_loss.how)
 }
 
 /// Restarts after a crash, and compares the rows with the permitted states.
 fn judge(
-    cut: &Cut,
-    visit: Visit,
-    ran: &Ran,
+    power_loss: &PowerLoss,
+    recovery: RecoveryPlan,
+    result: &RunResult,
     base: &TablesState,
-    replayed: &Replayed,
+    replay: &Replay,
     deep: bool,
 ) -> Result<[Rows; TABLES], String> {
-    let found = run::look(&cut.disk, visit, deep)?;
+    let found = run::recover_and_read(&power_loss.disk, recovery, deep)?;
     let hash = TablesState::of(&found).hash();
-    if replayed.find(cut.moment, hash).is_some() {
+    if replay.find(power_loss.moment, hash).is_some() {
         return Ok(found);
     }
-    let possible = replayed.possible(cut.moment);
-    Err(match replayed.find_any(hash) {
+    let possible = replay.possible(power_loss.moment);
+    Err(match replay.find_any(hash) {
         Some(n) if n < *possible.start() => {
             format!("acknowledged commits are lost: {n} of {possible:?} are there")
         }
         Some(n) => format!("commits that had not begun are there: {n}, of {possible:?}"),
         None => {
-            let nearest = possible.clone().map(|n| ran.history.state_after(base, replayed, n));
+            let nearest = possible.clone().map(|n| result.history.state_after(base, replay, n));
             let differences: Vec<String> = nearest.filter_map(|state| state.difference(&found)).collect();
             format!("no prefix of the commits ({possible:?}): {}", differences.join("; "))
         }
@@ -164,7 +172,7 @@ mod tests {
         let plan = CampaignPlan { speculate: true, ..CampaignPlan::small(300, Scheduler::Threads) };
         let report = run(&plan, &Progress::hidden());
         assert_eq!(report.wrong().collect::<Vec<_>>(), [""; 0]);
-        assert!(report.tried >= 300 && report.looped.loops > 0, "{:?}", report.looped);
+        assert!(report.tried >= 300 && report.loop_counters.loops > 0, "{:?}", report.loop_counters);
     }
 
     #[test]
@@ -181,7 +189,7 @@ mod tests {
             let lied = |seed: &u64| {
                 let disk = SimDisk::new(*seed);
                 disk.drop_syncs(true);
-                !one(&CampaignPlan::small(1, scheduler), *seed, disk, &Progress::hidden()).failures.is_empty()
+                !run_seed(&CampaignPlan::small(1, scheduler), *seed, disk, &Progress::hidden()).failures.is_empty()
             };
             assert!((0..6).filter(lied).count() >= 4, "{scheduler:?}");
         }

@@ -6,23 +6,23 @@ use sched_steps::testing;
 
 use super::CampaignPlan;
 use super::report::{Progress, Report};
-use super::seeds::{self, Tried};
-use crate::sim::caught::caught;
+use super::seeds::{self, SeedResult};
+use crate::sim::panics::catch_panic;
 
 /// Number of programs of a seed.
 const PROGRAMS: u64 = 20;
 
 /// Runs the campaign.
 pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
-    seeds::each(plan, progress, |seed| {
-        let mut tried = Tried { cases: PROGRAMS, ..Tried::default() };
+    seeds::run_seeds(plan, progress, |seed| {
+        let mut seed_result = SeedResult { cases: PROGRAMS, ..SeedResult::default() };
         for program in 0..PROGRAMS {
             let drawn = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(program);
-            let ran = caught(|| testing::program(drawn));
+            let ran = catch_panic(|| testing::program(drawn));
             if let Err(what) = ran.and_then(|ran| ran.unwrap_or(Ok(0))) {
-                tried.fail("fibers", plan.scheduler, seed, format!("seed {seed}, program {drawn}: {what}"));
+                seed_result.fail("fibers", plan.scheduler, seed, format!("seed {seed}, program {drawn}: {what}"));
             }
         }
-        tried
+        seed_result
     })
 }

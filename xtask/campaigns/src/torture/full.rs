@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicU64;
 use storage::disk::{Crash, SimDisk};
 use storage::{Background, Database, StorageError, Table, Transaction, TxnError};
 
-use crate::sim::caught::caught;
+use crate::sim::panics::catch_panic;
 use crate::sim::rng::Rng;
 use crate::sim::sizes;
 
@@ -27,7 +27,7 @@ const STATEMENTS: u64 = 3000;
 type Rows = BTreeMap<u64, Vec<u8>>;
 
 /// An open transaction, and the rows that it would commit.
-struct Open<'a> {
+struct PendingTransaction<'a> {
     tx: Transaction<'a>,
     rows: Rows,
 }
@@ -36,11 +36,11 @@ struct Open<'a> {
 ///
 /// # Errors
 /// The description of the failure.
-pub(super) fn one(seed: u64) -> Result<(), String> {
-    caught(|| filled(seed))?.unwrap_or_else(|| Err("stopped".into()))
+pub(super) fn run_seed(seed: u64) -> Result<(), String> {
+    catch_panic(|| fill_disk(seed))?.unwrap_or_else(|| Err("stopped".into()))
 }
 
-fn filled(seed: u64) -> Result<(), String> {
+fn fill_disk(seed: u64) -> Result<(), String> {
     let mut rng = Rng::new(seed);
     let disk = SimDisk::new(rng.next());
     let checkpoint_every = rng.pick(&[96 << 10, 1 << 30]);
@@ -57,13 +57,13 @@ fn filled(seed: u64) -> Result<(), String> {
     .map_err(|e: TxnError| format!("loading: {e}"))?;
     disk.set_capacity(disk.used() + rng.pick(&[0, 64 << 10, 200 << 10]));
     write_until_refused(&db, &mut committed, &mut rng)?;
-    holds(&db, &committed).map_err(|e| format!("when all had ended: {e}"))?;
+    check_rows(&db, &committed).map_err(|e| format!("when all had ended: {e}"))?;
 
     // The process is killed or power is lost, while the disk is still full.
     for how in [Crash::All, Crash::Random(rng.next())] {
         let full =
             open(&disk.crash(how), checkpoint_every, seed).map_err(|e| format!("still full, {how:?} survives: {e}"))?;
-        holds(&full, &committed).map_err(|e| format!("still full, {how:?} survives: {e}"))?;
+        check_rows(&full, &committed).map_err(|e| format!("still full, {how:?} survives: {e}"))?;
         full.close().map_err(|e| format!("still full, closing: {e}"))?;
     }
 
@@ -77,53 +77,53 @@ fn filled(seed: u64) -> Result<(), String> {
     }
     for how in [Crash::All, Crash::Nothing, Crash::Random(rng.next())] {
         let db = open(&disk.crash(how), checkpoint_every, seed)?;
-        holds(&db, &committed).map_err(|e| format!("reopened, {how:?} survives: {e}"))?;
+        check_rows(&db, &committed).map_err(|e| format!("reopened, {how:?} survives: {e}"))?;
     }
     db.close().map_err(|e| format!("closing: {e}"))
 }
 
 /// Makes random statements in all sessions. Then ends all transactions, most of them by rollback.
 fn write_until_refused(db: &Database, committed: &mut Rows, rng: &mut Rng) -> Result<(), String> {
-    let mut open: Vec<Option<Open<'_>>> = (0..SESSIONS).map(|_| None).collect();
+    let mut open: Vec<Option<PendingTransaction<'_>>> = (0..SESSIONS).map(|_| None).collect();
     let (mut refused, mut statements) = (0, 0);
     while refused < REFUSED && statements < STATEMENTS {
         statements += 1;
         let session = rng.below(SESSIONS);
         let place = &mut open[session as usize];
-        let mut one = match place.take() {
-            Some(one) => one,
-            None => Open { tx: db.begin().map_err(|e| format!("begin: {e}"))?, rows: Rows::new() },
+        let mut pending = match place.take() {
+            Some(pending) => pending,
+            None => PendingTransaction { tx: db.begin().map_err(|e| format!("begin: {e}"))?, rows: Rows::new() },
         };
         let (key, row) = (session * ROWS_EACH + rng.below(ROWS_EACH), row(rng));
-        match one.tx.put(&ROWS, &key, &row) {
+        match pending.tx.put(&ROWS, &key, &row) {
             Ok(()) => {
-                one.rows.insert(key, row);
+                pending.rows.insert(key, row);
             }
             Err(TxnError::Storage(StorageError::NoSpace { .. })) => refused += 1,
             Err(error) => return Err(format!("statement {statements}: {error}")),
         }
         match rng.below(24) {
-            0 => end(one, true, committed)?,
-            1 => end(one, false, committed)?,
-            _ => *place = Some(one),
+            0 => end_transaction(pending, true, committed)?,
+            1 => end_transaction(pending, false, committed)?,
+            _ => *place = Some(pending),
         }
         if rng.once_in(8) {
             step(db)?;
         }
     }
-    for one in open.into_iter().flatten() {
-        end(one, rng.once_in(4), committed)?;
+    for pending in open.into_iter().flatten() {
+        end_transaction(pending, rng.once_in(4), committed)?;
     }
     Ok(())
 }
 
 /// Commits or rolls back. Neither may fail for lack of space.
-fn end(one: Open<'_>, commit: bool, committed: &mut Rows) -> Result<(), String> {
+fn end_transaction(pending: PendingTransaction<'_>, commit: bool, committed: &mut Rows) -> Result<(), String> {
     if !commit {
-        return one.tx.rollback().map(drop).map_err(|e| format!("a rollback on a full disk: {e}"));
+        return pending.tx.rollback().map(drop).map_err(|e| format!("a rollback on a full disk: {e}"));
     }
-    one.tx.commit().map_err(|e| format!("a commit on a full disk: {e}"))?;
-    committed.extend(one.rows);
+    pending.tx.commit().map_err(|e| format!("a commit on a full disk: {e}"))?;
+    committed.extend(pending.rows);
     Ok(())
 }
 
@@ -147,7 +147,7 @@ fn open(disk: &SimDisk, checkpoint_every: u64, seed: u64) -> Result<Database, St
     Ok(db)
 }
 
-fn holds(db: &Database, rows: &Rows) -> Result<(), String> {
+fn check_rows(db: &Database, rows: &Rows) -> Result<(), String> {
     let found: Result<Rows, TxnError> = db.begin().and_then(|tx| tx.range(&ROWS, ..)?.collect());
     let found = found.map_err(|e| e.to_string())?;
     let differ = |key: &&u64| found.get(key) != rows.get(key);

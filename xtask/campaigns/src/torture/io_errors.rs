@@ -12,14 +12,14 @@ use storage::disk::{Call, Crash, Fault, SimDisk, When};
 use storage::{StorageError, TxnError};
 
 use super::CampaignPlan;
-use super::crash::faultless;
+use super::crash::run_faultless;
 use super::full;
 use super::report::{Progress, Report};
-use super::seeds::{self, Tried};
+use super::seeds::{self, SeedResult};
 use crate::sim::model::TablesState;
 use crate::sim::notes::RunError;
 use crate::sim::rng::Rng;
-use crate::sim::run::{self, Ran, Visit};
+use crate::sim::run::{self, RecoveryPlan, RunResult};
 use crate::sim::scheduler::Scheduler;
 use crate::sim::script::{Ending, Script};
 use crate::sim::workload::Profile;
@@ -38,7 +38,7 @@ const CALLS: [Call; 10] = [
 ];
 
 /// A workload, and its initial disk.
-struct Load {
+struct Workload {
     name: &'static str,
     script: Script,
     disk: SimDisk,
@@ -53,55 +53,55 @@ const FULL: u64 = 200;
 /// One case.
 #[derive(Clone, Copy, Debug)]
 enum Case {
-    Refused(Refused),
+    Fault(InjectedFault),
     /// A full disk with this seed.
     Full(u64),
 }
 
 /// One fault in one workload.
 #[derive(Clone, Copy, Debug)]
-struct Refused {
-    load: usize,
+struct InjectedFault {
+    workload: usize,
     call: Call,
     when: When,
     fault: Fault,
 }
 
 pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
-    let loads = match loads(plan.seed, plan.scheduler) {
-        Ok(loads) => loads,
+    let workloads = match workloads(plan.seed, plan.scheduler) {
+        Ok(workloads) => workloads,
         Err(what) => {
-            let mut tried = Tried::default();
-            tried.fail("io-errors", plan.scheduler, plan.seed, what);
-            return Report::of_failure(tried.failures.concat());
+            let mut seed_result = SeedResult::default();
+            seed_result.fail("io-errors", plan.scheduler, plan.seed, what);
+            return Report::of_failure(seed_result.failures.concat());
         }
     };
     let full = (0..FULL).map(|n| Case::Full(plan.seed ^ n << 32));
-    let cases = seeds::chosen("io-errors", plan, all(&loads).map(Case::Refused).chain(full));
+    let cases = seeds::select_cases("io-errors", plan, all_faults(&workloads).map(Case::Fault).chain(full));
     let name = |(number, _): &(u64, Case)| format!("--seed {} --case {number}", plan.seed);
-    seeds::every(&cases, progress, name, |(number, case)| {
-        let mut tried = Tried { cases: 1, ..Tried::default() };
+    seeds::run_cases(&cases, progress, name, |(number, case)| {
+        let mut seed_result = SeedResult { cases: 1, ..SeedResult::default() };
         let (named, result) = match case {
-            Case::Full(seed) => ("full disk".into(), full::one(*seed)),
-            Case::Refused(case) => {
-                let load = &loads[case.load];
-                let named = format!("workload {}, {:?} {:?} {:?}", load.name, case.call, case.when, case.fault);
-                (named, one(load, case))
+            Case::Full(seed) => ("full disk".into(), full::run_seed(*seed)),
+            Case::Fault(case) => {
+                let workload = &workloads[case.workload];
+                let named = format!("workload {}, {:?} {:?} {:?}", workload.name, case.call, case.when, case.fault);
+                (named, run_case(workload, case))
             }
         };
         if let Err(what) = result {
-            tried.failures.push(format!(
+            seed_result.failures.push(format!(
                 "{named}: {what}\n  again: cargo xtask torture io-errors{} --seed {} --case {number}",
                 plan.scheduler.flag(),
                 plan.seed
             ));
         }
-        tried
+        seed_result
     })
 }
 
 /// The five workloads of a seed, each run once without faults.
-fn loads(seed: u64, scheduler: Scheduler) -> Result<Vec<Load>, String> {
+fn workloads(seed: u64, scheduler: Scheduler) -> Result<Vec<Workload>, String> {
     let mut rng = Rng::new(seed);
     let profile = |rng: &mut Rng, workers, keys, deletes, loaded| Profile {
         workers,
@@ -110,7 +110,7 @@ fn loads(seed: u64, scheduler: Scheduler) -> Result<Vec<Load>, String> {
         keys,
         deletes,
         reads: 2,
-        ahead: 3,
+        announces: 3,
         aborts: 3,
         sync: 5,
         loaded,
@@ -123,7 +123,7 @@ fn loads(seed: u64, scheduler: Scheduler) -> Result<Vec<Load>, String> {
         ("bulk, new", true, 1, 300, 2, 300),
         ("many", false, 4, 200, 3, 0),
     ];
-    let mut loads = Vec::new();
+    let mut workloads = Vec::new();
     for (name, new, workers, keys, deletes, loaded) in named {
         let mut profile = profile(&mut rng, workers, keys, deletes, loaded);
         if name == "large" {
@@ -135,7 +135,7 @@ fn loads(seed: u64, scheduler: Scheduler) -> Result<Vec<Load>, String> {
             scheduler,
             profile,
             ending,
-            cuts: 0,
+            max_power_losses: 0,
             probe: true,
             speculate: false,
             latches: None,
@@ -144,35 +144,43 @@ fn loads(seed: u64, scheduler: Scheduler) -> Result<Vec<Load>, String> {
         let mut base = TablesState::default();
         if !new {
             let before = Script { seed: rng.next(), ending: Ending::Kill, probe: false, ..script.clone() };
-            let ran = faultless(&disk, &before).map_err(|e| format!("before workload {name}: {e}"))?;
-            let replayed = ran.history.replay(&base).map_err(|e| format!("before workload {name}: {e}"))?;
+            let result = run_faultless(&disk, &before).map_err(|e| format!("before workload {name}: {e}"))?;
+            let replay = result.history.replay(&base).map_err(|e| format!("before workload {name}: {e}"))?;
             disk = disk.crash(Crash::Random(rng.next()));
-            let found =
-                run::look(&disk.crash(Crash::All), Visit { seed: script.seed, scheduler, latches: None }, false)?;
+            let found = run::recover_and_read(
+                &disk.crash(Crash::All),
+                RecoveryPlan { seed: script.seed, scheduler, latches: None },
+                false,
+            )?;
             base = TablesState::of(&found);
-            if replayed.find(ran.moment, base.hash()).is_none() {
+            if replay.find(result.moment, base.hash()).is_none() {
                 return Err(format!("before workload {name}: no prefix of the commits"));
             }
         }
         let sound = disk.crash(Crash::All);
-        let ran = faultless(&sound, &script).map_err(|e| format!("workload {name}: {e}"))?;
-        ran.history.replay(&base).map_err(|e| format!("workload {name}: {e}"))?;
+        let result = run_faultless(&sound, &script).map_err(|e| format!("workload {name}: {e}"))?;
+        result.history.replay(&base).map_err(|e| format!("workload {name}: {e}"))?;
         let counts = CALLS.map(|call| sound.count(call));
-        loads.push(Load { name, script, disk, base, counts });
+        workloads.push(Workload { name, script, disk, base, counts });
     }
-    Ok(loads)
+    Ok(workloads)
 }
 
 /// All faults of all workloads.
-fn all(loads: &[Load]) -> impl Iterator<Item = Refused> {
+fn all_faults(workloads: &[Workload]) -> impl Iterator<Item = InjectedFault> {
     let mut cases = Vec::new();
-    for (load, of) in loads.iter().enumerate() {
+    for (workload, of) in workloads.iter().enumerate() {
         for (call, count) in CALLS.into_iter().zip(of.counts) {
             let no_file = (call == Call::Open).then_some(Fault::Emfile);
             let short = matches!(call, Call::Read | Call::Write).then_some(Fault::Short);
             for n in 1..=count {
                 for fault in [Some(Fault::Eio), Some(Fault::Enospc), no_file, short].into_iter().flatten() {
-                    cases.extend([When::Once(n), When::From(n)].map(|when| Refused { load, call, when, fault }));
+                    cases.extend([When::Once(n), When::From(n)].map(|when| InjectedFault {
+                        workload,
+                        call,
+                        when,
+                        fault,
+                    }));
                 }
             }
         }
@@ -180,25 +188,25 @@ fn all(loads: &[Load]) -> impl Iterator<Item = Refused> {
     cases.into_iter()
 }
 
-fn one(load: &Load, case: &Refused) -> Result<(), String> {
-    let disk = load.disk.crash(Crash::All);
+fn run_case(workload: &Workload, case: &InjectedFault) -> Result<(), String> {
+    let disk = workload.disk.crash(Crash::All);
     disk.plan(Some(case.call), case.when, case.fault);
-    let ran = run::run(&disk, &load.script)?;
+    let result = run::run(&disk, &workload.script)?;
     disk.heal();
-    if let Some(what) = ran.forbidden.first() {
+    if let Some(what) = result.forbidden.first() {
         return Err(what.clone());
     }
-    errors_are_fitting(case, &ran)?;
-    probe_is_fitting(case, &ran)?;
-    let replayed = ran.history.replay(&load.base)?;
-    let random = Rng::new(load.script.seed ^ disk.count(Call::Write)).next();
+    check_errors(case, &result)?;
+    check_probe(case, &result)?;
+    let replay = result.history.replay(&workload.base)?;
+    let random = Rng::new(workload.script.seed ^ disk.count(Call::Write)).next();
     for how in [Crash::All, Crash::Nothing, Crash::Random(random)] {
-        let visit = Visit { seed: load.script.seed, scheduler: load.script.scheduler, latches: None };
-        let found = run::look(&disk.crash(how), visit, how == Crash::All)
+        let recovery = RecoveryPlan { seed: workload.script.seed, scheduler: workload.script.scheduler, latches: None };
+        let found = run::recover_and_read(&disk.crash(how), recovery, how == Crash::All)
             .map_err(|e| format!("reopened, {how:?} survives: {e}"))?;
-        if replayed.find(ran.moment, TablesState::of(&found).hash()).is_none() {
-            let possible = replayed.possible(ran.moment);
-            let what = replayed.last.difference(&found).unwrap_or_default();
+        if replay.find(result.moment, TablesState::of(&found).hash()).is_none() {
+            let possible = replay.possible(result.moment);
+            let what = replay.last.difference(&found).unwrap_or_default();
             return Err(format!(
                 "reopened, {how:?} survives: no prefix of the commits ({possible:?}); to the last: {what}"
             ));
@@ -216,8 +224,8 @@ fn storage_error(error: &RunError) -> Option<&StorageError> {
 }
 
 /// Checks that each error is a permitted consequence of the fault.
-fn errors_are_fitting(case: &Refused, ran: &Ran) -> Result<(), String> {
-    for error in &ran.errors {
+fn check_errors(case: &InjectedFault, result: &RunResult) -> Result<(), String> {
+    for error in &result.errors {
         if case.fault == Fault::Short {
             return Err(format!("a short transfer became an error: {error}"));
         }
@@ -229,8 +237,8 @@ fn errors_are_fitting(case: &Refused, ran: &Ran) -> Result<(), String> {
 }
 
 /// Checks that the instance on the repaired disk is open or closed as the fault requires.
-fn probe_is_fitting(case: &Refused, ran: &Ran) -> Result<(), String> {
-    let closed = match &ran.probe {
+fn check_probe(case: &InjectedFault, result: &RunResult) -> Result<(), String> {
+    let closed = match &result.probe {
         None => return Ok(()),
         Some(Ok(())) => false,
         Some(Err(TxnError::Storage(StorageError::Poisoned { .. }))) => true,
@@ -242,7 +250,7 @@ fn probe_is_fitting(case: &Refused, ran: &Ran) -> Result<(), String> {
     if case.fault == Fault::Emfile && closed {
         return Err("a lack of file descriptors closed the instance for good".into());
     }
-    let met = ran.errors.iter().filter_map(storage_error);
+    let met = result.errors.iter().filter_map(storage_error);
     let mut broken = met.filter(|e| matches!(e, StorageError::Io { op: "write" | "sync", .. }));
     if !closed && let Some(error) = broken.next() {
         return Err(format!("still open to commits after: {error}"));

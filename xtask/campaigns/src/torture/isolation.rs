@@ -14,20 +14,20 @@ use tpcc_core::checkers::history::check::Phenomenon;
 use tpcc_core::checkers::history::{self, Trial};
 
 use super::report::{Progress, Report};
-use super::seeds::{self, Tried};
+use super::seeds::{self, SeedResult};
 use super::{CampaignPlan, latches_flag};
 use crate::sim::scheduler::Scheduler;
 
 /// Number of transactions of a history over all sessions: eight sessions with 500 each.
 const TRANSACTIONS: u32 = 4000;
 /// Directory of histories with forbidden anomalies.
-const KEPT: &str = "target/torture";
+const OUTPUT_DIR: &str = "target/torture";
 /// Maximum number of transactions of an anomaly that are shown in full.
 const SHOWN: usize = 6;
 
 /// Permitted anomalies in the histories of a level.
 #[derive(Default)]
-struct Seen {
+struct AnomalyCounts {
     histories: u64,
     committed: usize,
     edges: usize,
@@ -35,15 +35,15 @@ struct Seen {
 }
 
 pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
-    let seen: Mutex<BTreeMap<&str, Seen>> = Mutex::default();
-    let report = seeds::each(plan, progress, |seed| one(seed, plan, &seen));
-    for (level, seen) in seen.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        println!("isolation: {level}: {}", summary(&seen));
+    let counts: Mutex<BTreeMap<&str, AnomalyCounts>> = Mutex::default();
+    let report = seeds::run_seeds(plan, progress, |seed| run_seed(seed, plan, &counts));
+    for (level, counts) in counts.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        println!("isolation: {level}: {}", summary(&counts));
     }
     report
 }
 
-fn one(seed: u64, plan: &CampaignPlan, seen: &Mutex<BTreeMap<&str, Seen>>) -> Tried {
+fn run_seed(seed: u64, plan: &CampaignPlan, counts: &Mutex<BTreeMap<&str, AnomalyCounts>>) -> SeedResult {
     let (scheduler, campaign) = (plan.scheduler, format!("isolation{}", latches_flag(plan.latches)));
     let trial = Trial::of_seed(seed, TRANSACTIONS);
     let trial = match plan.latches {
@@ -56,24 +56,24 @@ fn one(seed: u64, plan: &CampaignPlan, seen: &Mutex<BTreeMap<&str, Seen>>) -> Tr
         Scheduler::Itas => match trial.on_siblings() {
             Ok(trial) => trial,
             Err(what) => {
-                let mut tried = Tried { cases: 1, ..Tried::default() };
-                tried.fail(&campaign, scheduler, seed, what);
-                return tried;
+                let mut seed_result = SeedResult { cases: 1, ..SeedResult::default() };
+                seed_result.fail(&campaign, scheduler, seed, what);
+                return seed_result;
             }
         },
     };
     let level = trial.params.isolation;
-    let mut tried = Tried { cases: 1, ..Tried::default() };
+    let mut seed_result = SeedResult { cases: 1, ..SeedResult::default() };
     let history = match trial.run() {
         Ok(history) => history,
         Err(what) => {
-            tried.fail(&campaign, scheduler, seed, format!("seed {seed}: {what}\n  {:?}", trial.params));
-            return tried;
+            seed_result.fail(&campaign, scheduler, seed, format!("seed {seed}: {what}\n  {:?}", trial.params));
+            return seed_result;
         }
     };
     let findings = &history.findings;
-    let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
-    let of_level = seen.entry(name(level)).or_default();
+    let mut counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
+    let of_level = counts.entry(name(level)).or_default();
     of_level.histories += 1;
     of_level.committed += findings.committed;
     of_level.edges += findings.edges;
@@ -81,12 +81,12 @@ fn one(seed: u64, plan: &CampaignPlan, seen: &Mutex<BTreeMap<&str, Seen>>) -> Tr
         *of_level.kinds.entry(kind).or_default() += 1;
     }
     if findings.forbidden(level).next().is_some() {
-        tried.fail(&campaign, scheduler, seed, failure(seed, &trial, &history));
+        seed_result.fail(&campaign, scheduler, seed, failure(seed, &trial, &history));
     } else if let Some(why) = &findings.undecided {
-        tried.undecided = 1;
+        seed_result.undecided = 1;
         println!("UNDECIDED seed {seed}: {why}\n  {:?}", trial.params);
     }
-    tried
+    seed_result
 }
 
 fn name(level: Isolation) -> &'static str {
@@ -97,15 +97,15 @@ fn name(level: Isolation) -> &'static str {
     }
 }
 
-fn summary(seen: &Seen) -> String {
+fn summary(counts: &AnomalyCounts) -> String {
     let mut text = format!(
         "{} histories, {} transactions committed, {} edges between them; anomalies in histories:",
-        seen.histories, seen.committed, seen.edges
+        counts.histories, counts.committed, counts.edges
     );
-    for (kind, n) in &seen.kinds {
+    for (kind, n) in &counts.kinds {
         let _ = write!(text, " {kind} {n},");
     }
-    if seen.kinds.is_empty() { text + " none" } else { text.trim_end_matches(',').to_owned() }
+    if counts.kinds.is_empty() { text + " none" } else { text.trim_end_matches(',').to_owned() }
 }
 
 /// Describes a failure: the anomalies, their transactions, and the file of the whole history.
@@ -119,8 +119,8 @@ fn failure(seed: u64, trial: &Trial, tried: &history::TrialResult) -> String {
             }
         }
     }
-    let path = PathBuf::from(KEPT).join(format!("isolation-{seed}.jsonl"));
-    let kept = std::fs::create_dir_all(KEPT).and_then(|()| {
+    let path = PathBuf::from(OUTPUT_DIR).join(format!("isolation-{seed}.jsonl"));
+    let kept = std::fs::create_dir_all(OUTPUT_DIR).and_then(|()| {
         let file = std::fs::File::create(&path)?;
         history::write(&tried.txns, &mut std::io::BufWriter::new(file))
     });

@@ -13,8 +13,8 @@ use std::sync::atomic::AtomicU64;
 use storage::disk::{Crash, SimDisk};
 use storage::{Background, Database, Extremes, Lsn, Options, Table, TxnError};
 
-use super::seeds::Tried;
-use crate::sim::caught::caught;
+use super::seeds::SeedResult;
+use crate::sim::panics::catch_panic;
 use crate::sim::rng::Rng;
 use crate::sim::scheduler::Scheduler;
 use crate::sim::sizes;
@@ -37,33 +37,33 @@ const CHECKPOINT_EVERY: u64 = 10;
 type Count = (u64, u64);
 
 /// Runs all lives of a seed, one case each.
-pub(super) fn one(seed: u64, tried: &mut Tried) {
+pub(super) fn run_seed(seed: u64, seed_result: &mut SeedResult) {
     let mut rng = Rng::new(seed ^ 0x1a95);
     let mut disk = SimDisk::new(seed);
     let mut last: Count = (0, 0);
     for life in 1..=LIVES {
-        tried.cases += 1;
-        let lived = told(|| live(&disk, seed, life, last, &mut rng));
+        seed_result.cases += 1;
+        let lived = run_caught(|| run_life(&disk, seed, life, last, &mut rng));
         let survived = lived.and_then(|(left, possible)| {
-            let restarted = told(|| open(&left.crash(Crash::All), seed).and_then(|db| count(&db)));
+            let restarted = run_caught(|| open(&left.crash(Crash::All), seed).and_then(|db| count(&db)));
             let found = restarted.map_err(|what| format!("restart: {what}"))?;
             let known = possible.contains(&found);
             known.then_some((left, found)).ok_or_else(|| format!("{found:?} is there, not one of {possible:?}"))
         });
         match survived {
             Ok(next) => (disk, last) = next,
-            Err(what) => return tried.fail("crash", Scheduler::Threads, seed, format!("lap {life}: {what}")),
+            Err(what) => return seed_result.fail("crash", Scheduler::Threads, seed, format!("lap {life}: {what}")),
         }
     }
 }
 
 /// The result of `f`; a panic becomes an error.
-fn told<T>(f: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    caught(f)?.unwrap_or_else(|| Err("stopped".into()))
+fn run_caught<T>(f: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    catch_panic(f)?.unwrap_or_else(|| Err("stopped".into()))
 }
 
 /// Runs one life, from a restart to a crash. Returns the disk after the crash, and the states that recovery may find.
-fn live(disk: &SimDisk, seed: u64, life: u64, last: Count, rng: &mut Rng) -> Result<(SimDisk, Vec<Count>), String> {
+fn run_life(disk: &SimDisk, seed: u64, life: u64, last: Count, rng: &mut Rng) -> Result<(SimDisk, Vec<Count>), String> {
     let db = open(disk, seed)?;
     let found = count(&db)?;
     if found != last {
@@ -73,31 +73,31 @@ fn live(disk: &SimDisk, seed: u64, life: u64, last: Count, rng: &mut Rng) -> Res
     if let Some(tx) = &mut open {
         tx.put(&ROWS, &OPEN, &vec![1; 100]).map_err(|e| e.to_string())?;
     }
-    let mut pen = Pen { db: &db, life, number: 0, filler: vec![0; LONGEST], possible: vec![last] };
-    pen.write(FILLER, &pen.filler)?;
-    let mut at = pen.count()?;
+    let mut writer = LogWriter { db: &db, life, number: 0, filler: vec![0; LONGEST], possible: vec![last] };
+    writer.write(FILLER, &writer.filler)?;
+    let mut at = writer.count()?;
     // Often no block, so that the log ends directly behind the restart's own records, before stale records of the previous
     // life.
     let blocks = if rng.once_in(3) { 1 + rng.below(40) } else { 0 };
     for block in 1..=blocks {
-        pen.fill_block(at)?;
-        at = pen.count()?;
+        writer.fill_block(at)?;
+        at = writer.count()?;
         if block % CHECKPOINT_EVERY == 0 {
             db.checkpoint().map_err(|e| e.to_string())?;
-            at = pen.count()?;
+            at = writer.count()?;
         }
     }
-    at = pen.fill_block(at)?;
-    pen.sync(at)?;
+    at = writer.fill_block(at)?;
+    writer.sync(at)?;
     if rng.once_in(2) {
         // Written but not synced: the virtual clock does not advance.
         for _ in 0..1 + rng.below(6) {
-            at = pen.count()?;
-            pen.fill_block(at)?;
+            at = writer.count()?;
+            writer.fill_block(at)?;
         }
         db.step().map_err(|e| e.to_string())?;
     }
-    let possible = pen.possible;
+    let possible = writer.possible;
     let how = match rng.below(6) {
         0 => Crash::All,
         1 => Crash::Nothing,
@@ -110,7 +110,7 @@ fn live(disk: &SimDisk, seed: u64, life: u64, last: Count, rng: &mut Rng) -> Res
 }
 
 /// Writes the transactions of one life. None of them waits for the disk.
-struct Pen<'a> {
+struct LogWriter<'a> {
     db: &'a Database,
     life: u64,
     number: u64,
@@ -120,7 +120,7 @@ struct Pen<'a> {
     possible: Vec<Count>,
 }
 
-impl Pen<'_> {
+impl LogWriter<'_> {
     /// Increments the counter row. Returns the end of the log.
     fn count(&mut self) -> Result<Lsn, String> {
         self.number += 1;

@@ -14,21 +14,21 @@ use storage::measure::MeasuredPage;
 
 use super::CampaignPlan;
 use super::report::{Progress, Report};
-use super::seeds::{self, Tried};
+use super::seeds::{self, SeedResult};
 use crate::sim::rng::Rng;
 
 /// Runs the campaign.
 pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
-    seeds::each(plan, progress, |seed| {
-        let mut tried = Tried { cases: 1, ..Tried::default() };
-        if let Err(what) = one(&mut Rng::new(seed)) {
-            tried.fail("latches", plan.scheduler, seed, format!("seed {seed}: {what}"));
+    seeds::run_seeds(plan, progress, |seed| {
+        let mut seed_result = SeedResult { cases: 1, ..SeedResult::default() };
+        if let Err(what) = run_seed(&mut Rng::new(seed)) {
+            seed_result.fail("latches", plan.scheduler, seed, format!("seed {seed}: {what}"));
         }
-        tried
+        seed_result
     })
 }
 
-fn one(rng: &mut Rng) -> Result<(), String> {
+fn run_seed(rng: &mut Rng) -> Result<(), String> {
     let promote_at = rng.pick(&[1, 1, 2, 8, 64]);
     let words = 1 + rng.index(4);
     let (readers, writers) = (2 + rng.index(4), 1 + rng.below(2));

@@ -18,8 +18,8 @@ use storage::{
     Transaction, TxnError,
 };
 
-use super::seeds::Tried;
-use crate::sim::caught::caught;
+use super::seeds::SeedResult;
+use crate::sim::panics::catch_panic;
 use crate::sim::rng::Rng;
 use crate::sim::scheduler::Scheduler;
 use crate::sim::sizes;
@@ -46,40 +46,40 @@ impl SecondaryIndex for ByStamp {
 }
 
 /// Description of a row: its stamp, which is unique for each write, and its length.
-type Spec = (u32, usize);
+type RowSpec = (u32, usize);
 
-fn row((stamp, bytes): Spec) -> Vec<u8> {
+fn row((stamp, bytes): RowSpec) -> Vec<u8> {
     let mut row = stamp.to_le_bytes().repeat(bytes / 4 + 1);
     row.truncate(bytes.max(4));
     row
 }
 
 /// The rows of all tables.
-type Rows = [BTreeMap<u64, Spec>; 3];
+type Rows = [BTreeMap<u64, RowSpec>; 3];
 
 /// Early end of a life: the disk lost power, or a check failed.
-enum End {
-    Power,
-    Wrong(String),
+enum LifeEnd {
+    PowerLoss,
+    Failure(String),
 }
 
-impl From<String> for End {
-    fn from(what: String) -> End {
-        End::Wrong(what)
+impl From<String> for LifeEnd {
+    fn from(what: String) -> LifeEnd {
+        LifeEnd::Failure(what)
     }
 }
 
 /// Runs all lives of a seed, one case each. `restarts` is the maximum number of interruptions of a restart.
-pub(super) fn one(campaign: &str, seed: u64, restarts: u64, tried: &mut Tried) {
+pub(super) fn run_seed(campaign: &str, seed: u64, restarts: u64, seed_result: &mut SeedResult) {
     let mut rng = Rng::new(seed ^ 0x11fe);
     let (mut disk, mut possible) = (SimDisk::new(seed), vec![Rows::default()]);
     let mut history = History::default();
     for life in 0..3 + rng.below(4) {
-        tried.cases += 1;
-        let lived = caught(|| live(&disk, seed, restarts, &mut possible, &mut history, &mut rng));
+        seed_result.cases += 1;
+        let lived = catch_panic(|| run_life(&disk, seed, restarts, &mut possible, &mut history, &mut rng));
         match lived.and_then(|lived| lived.unwrap_or_else(|| Err("stopped".into()))) {
             Ok(left) => disk = left,
-            Err(what) => return tried.fail(campaign, Scheduler::Threads, seed, format!("life {life}: {what}")),
+            Err(what) => return seed_result.fail(campaign, Scheduler::Threads, seed, format!("life {life}: {what}")),
         }
     }
 }
@@ -90,12 +90,12 @@ struct History {
     /// Stamp of the last written row.
     stamp: u32,
     /// Number of pages that may be orphaned: a power loss may interrupt the creation of a table or index.
-    lost: usize,
+    orphans: usize,
 }
 
 /// Runs one life, from a restart to a crash, and returns the disk after it. `possible` has the states that recovery may
 /// find.
-fn live(
+fn run_life(
     disk: &SimDisk,
     seed: u64,
     restarts: u64,
@@ -106,21 +106,21 @@ fn live(
     let mut disk = disk.clone();
     for _ in 0..rng.below(restarts + 1) {
         disk.power_off_after(rng.below(250));
-        let cut = open(&disk, seed, rng);
-        if let (Err(error), false) = (&cut, disk.is_off()) {
+        let interrupted = open(&disk, seed, rng);
+        if let (Err(error), false) = (&interrupted, disk.is_off()) {
             return Err(format!("restart: {error}"));
         }
-        disk = lose_power(&disk, rng, || drop(cut));
+        disk = lose_power(&disk, rng, || drop(interrupted));
     }
     let db = open(&disk, seed, rng).map_err(|error| format!("restart: {error}"))?;
     let mut life = Life { db: &db, disk: &disk, tables: Vec::new(), possible: possible.clone(), history, rng };
-    let lived = life.all();
+    let lived = life.run();
     *possible = std::mem::take(&mut life.possible);
     let left = lose_power(&disk, rng, || ());
     drop(db);
     match lived {
-        Ok(()) | Err(End::Power) => Ok(left),
-        Err(End::Wrong(what)) => Err(what),
+        Ok(()) | Err(LifeEnd::PowerLoss) => Ok(left),
+        Err(LifeEnd::Failure(what)) => Err(what),
     }
 }
 
@@ -195,17 +195,17 @@ struct Life<'l> {
 }
 
 impl<'l> Life<'l> {
-    fn all(&mut self) -> Result<(), End> {
-        let found = read(self.db, self.history.lost).map_err(|what| format!("after the restart: {what}"))?;
+    fn run(&mut self) -> Result<(), LifeEnd> {
+        let found = read(self.db, self.history.orphans).map_err(|what| format!("after the restart: {what}"))?;
         if !self.possible.contains(&found) {
-            return Err(End::Wrong(self.unlike(&found)));
+            return Err(LifeEnd::Failure(self.describe_difference(&found)));
         }
         // The recovered state becomes durable with this transaction.
         self.possible = vec![found];
         if self.rng.once_in(4) {
             self.disk.power_off_after(self.rng.below(3));
         }
-        self.tables = self.told(tables(self.db))?;
+        self.tables = self.unless_power_lost(tables(self.db))?;
         self.write(true)?;
         if self.rng.once_in(2) {
             self.disk.power_off_after(1 + self.rng.below(600));
@@ -217,16 +217,16 @@ impl<'l> Life<'l> {
     }
 
     /// Reads all rows, from the pool, and verifies the pages in the file.
-    fn look(&self) -> Result<(), End> {
-        match read(self.db, self.history.lost) {
-            Ok(found) if found == *self.now() => Ok(()),
-            Ok(found) => Err(End::Wrong(self.unlike(&found))),
-            Err(_) if self.disk.is_off() => Err(End::Power),
-            Err(what) => Err(End::Wrong(what)),
+    fn check_rows(&self) -> Result<(), LifeEnd> {
+        match read(self.db, self.history.orphans) {
+            Ok(found) if found == *self.newest() => Ok(()),
+            Ok(found) => Err(LifeEnd::Failure(self.describe_difference(&found))),
+            Err(_) if self.disk.is_off() => Err(LifeEnd::PowerLoss),
+            Err(what) => Err(LifeEnd::Failure(what)),
         }
     }
 
-    fn unlike(&self, found: &Rows) -> String {
+    fn describe_difference(&self, found: &Rows) -> String {
         let newest = &self.possible[self.possible.len() - 1];
         let differs = |table: &usize| found[*table] != newest[*table];
         let Some(table) = (0..PLAIN.len()).find(differs) else { return "another state".into() };
@@ -241,34 +241,34 @@ impl<'l> Life<'l> {
         )
     }
 
-    fn now(&self) -> &Rows {
+    fn newest(&self) -> &Rows {
         &self.possible[self.possible.len() - 1]
     }
 
     /// Converts an error: a power loss ends the life, other errors are failures.
-    fn told<T>(&self, result: Result<T, impl std::fmt::Display>) -> Result<T, End> {
+    fn unless_power_lost<T>(&self, result: Result<T, impl std::fmt::Display>) -> Result<T, LifeEnd> {
         result.map_err(|error| match self.disk.is_off() {
-            true => End::Power,
-            false => End::Wrong(format!("an error without a cause: {error}")),
+            true => LifeEnd::PowerLoss,
+            false => LifeEnd::Failure(format!("an error without a cause: {error}")),
         })
     }
 
     /// Records a change that is durable when the call returns. If the call fails, the change may or may not be durable.
-    fn change(&mut self, next: Rows, result: Result<(), TxnError>) -> Result<(), End> {
+    fn change(&mut self, next: Rows, result: Result<(), TxnError>) -> Result<(), LifeEnd> {
         self.possible.push(next);
-        self.told(result)?;
+        self.unless_power_lost(result)?;
         self.possible.drain(..self.possible.len() - 1);
         Ok(())
     }
 
-    fn step(&mut self) -> Result<(), End> {
+    fn step(&mut self) -> Result<(), LifeEnd> {
         let table = self.rng.index(PLAIN.len());
         match self.rng.below(16) {
             0..4 => self.load(table),
             4..7 => self.write(false),
             7 => self.delete_all(table),
             8 => {
-                let mut next = self.now().clone();
+                let mut next = self.newest().clone();
                 next[table].clear();
                 let done = self.db.truncate(PLAIN[table].name()).map(drop);
                 self.change(next, done)
@@ -277,31 +277,31 @@ impl<'l> Life<'l> {
             10 => self.alter(table),
             11 => self.roll_back(table),
             12 => self.copy(|_| Ok(())),
-            13 => self.told(self.db.checkpoint()),
-            14 => self.told(self.db.preload()).map(drop),
-            _ => self.told(self.db.step()),
+            13 => self.unless_power_lost(self.db.checkpoint()),
+            14 => self.unless_power_lost(self.db.preload()).map(drop),
+            _ => self.unless_power_lost(self.db.step()),
         }
     }
 
-    fn spec(&mut self) -> Spec {
+    fn spec(&mut self) -> RowSpec {
         self.history.stamp += 1;
         (self.history.stamp, self.rng.pick(&[4, 40, 300, 300, 1500]))
     }
 
     /// Writes and deletes rows in one transaction.
-    fn write(&mut self, sync: bool) -> Result<(), End> {
-        let mut next = self.now().clone();
+    fn write(&mut self, sync: bool) -> Result<(), LifeEnd> {
+        let mut next = self.newest().clone();
         let db = self.db;
-        let mut tx = self.told(db.begin())?;
+        let mut tx = self.unless_power_lost(db.begin())?;
         let most = if self.rng.once_in(4) { 300 } else { 12 };
         for _ in 0..1 + self.rng.below(most) {
             let (table, key) = (self.rng.index(PLAIN.len()), self.rng.below(4000));
             if self.rng.once_in(4) {
-                self.told(tx.delete(&self.tables[table], &key))?;
+                self.unless_power_lost(tx.delete(&self.tables[table], &key))?;
                 next[table].remove(&key);
             } else {
                 let spec = self.spec();
-                self.told(tx.put(&self.tables[table], &key, &row(spec)))?;
+                self.unless_power_lost(tx.put(&self.tables[table], &key, &row(spec)))?;
                 next[table].insert(key, spec);
             }
         }
@@ -309,84 +309,84 @@ impl<'l> Life<'l> {
     }
 
     /// Commits synchronously, or asynchronously so that a crash may lose the transaction.
-    fn commit(&mut self, tx: Transaction<'_>, next: Rows, sync: bool) -> Result<(), End> {
+    fn commit(&mut self, tx: Transaction<'_>, next: Rows, sync: bool) -> Result<(), LifeEnd> {
         if sync || self.rng.once_in(2) {
             let done = tx.commit();
             return self.change(next, done);
         }
         self.possible.push(next);
-        self.told(tx.commit_async()).map(drop)
+        self.unless_power_lost(tx.commit_async()).map(drop)
     }
 
-    fn roll_back(&mut self, table: usize) -> Result<(), End> {
-        let mut tx = self.told(self.db.begin())?;
+    fn roll_back(&mut self, table: usize) -> Result<(), LifeEnd> {
+        let mut tx = self.unless_power_lost(self.db.begin())?;
         let first = self.rng.below(4000);
         for key in first..first + self.rng.below(200) {
             let spec = self.spec();
-            self.told(tx.put(&self.tables[table], &key, &row(spec)))?;
+            self.unless_power_lost(tx.put(&self.tables[table], &key, &row(spec)))?;
         }
-        self.told(tx.rollback()).map(drop)
+        self.unless_power_lost(tx.rollback()).map(drop)
     }
 
-    fn delete_all(&mut self, table: usize) -> Result<(), End> {
-        let mut next = self.now().clone();
+    fn delete_all(&mut self, table: usize) -> Result<(), LifeEnd> {
+        let mut next = self.newest().clone();
         let keys: Vec<u64> = std::mem::take(&mut next[table]).into_keys().collect();
         let db = self.db;
-        let mut tx = self.told(db.begin())?;
+        let mut tx = self.unless_power_lost(db.begin())?;
         for key in keys {
-            self.told(tx.delete(&self.tables[table], &key))?;
+            self.unless_power_lost(tx.delete(&self.tables[table], &key))?;
         }
         let done = tx.commit();
         self.change(next, done)
     }
 
-    fn drop_table(&mut self, table: usize) -> Result<(), End> {
-        let mut next = self.now().clone();
+    fn drop_table(&mut self, table: usize) -> Result<(), LifeEnd> {
+        let mut next = self.newest().clone();
         next[table].clear();
         let done = self.db.drop_table(PLAIN[table].name()).map(drop);
         self.change(next, done)?;
-        self.history.lost += 6;
-        self.tables = self.told(tables(self.db))?;
-        self.history.lost -= 6;
+        self.history.orphans += 6;
+        self.tables = self.unless_power_lost(tables(self.db))?;
+        self.history.orphans -= 6;
         Ok(())
     }
 
     /// Creates or drops the index of a table.
-    fn alter(&mut self, table: usize) -> Result<(), End> {
+    fn alter(&mut self, table: usize) -> Result<(), LifeEnd> {
         let with = self.rng.once_in(2);
         let declared = if with { &INDEXED[table] } else { &PLAIN[table] };
-        self.history.lost += 3;
-        self.tables[table] = self.told(self.db.alter_indexes(declared))?;
-        self.history.lost -= 3;
+        self.history.orphans += 3;
+        self.tables[table] = self.unless_power_lost(self.db.alter_indexes(declared))?;
+        self.history.orphans -= 3;
         Ok(())
     }
 
     /// Loads a table if it is empty: with its index or only its rows, completely or partially.
-    fn load(&mut self, table: usize) -> Result<(), End> {
-        if !self.now()[table].is_empty() {
+    fn load(&mut self, table: usize) -> Result<(), LifeEnd> {
+        if !self.newest()[table].is_empty() {
             return match self.db.bulk_load(&self.tables[table]) {
                 Err(TxnError::Schema { .. }) => Ok(()),
-                Ok(_) => Err(End::Wrong("a table with rows is loaded".into())),
-                Err(error) => self.told(Err(error)),
+                Ok(_) => Err(LifeEnd::Failure("a table with rows is loaded".into())),
+                Err(error) => self.unless_power_lost(Err(error)),
             };
         }
         let db = self.db;
         let handle = self.tables[table];
         let rows = self.rng.pick(&[0, 3, 400, 2000, 5000]);
-        let specs: Vec<Spec> = (0..rows).map(|_| self.spec()).collect();
-        let loaded: BTreeMap<u64, Spec> = specs.iter().enumerate().map(|(key, spec)| (key as u64, *spec)).collect();
+        let specs: Vec<RowSpec> = (0..rows).map(|_| self.spec()).collect();
+        let loaded: BTreeMap<u64, RowSpec> = specs.iter().enumerate().map(|(key, spec)| (key as u64, *spec)).collect();
         // Other tables change during the load.
-        let with_load = |now: &Rows| {
-            let mut next = now.clone();
+        let with_load = |newest: &Rows| {
+            let mut next = newest.clone();
             next[table] = loaded.clone();
             next
         };
         let name = PLAIN[table].name();
         let has_index = db.indexes().iter().filter(|(_, table, _)| table == name).count() > 1;
         if !has_index && self.rng.once_in(3) {
-            let mut part = self.told(db.bulk_load_part(&handle, Part::Rows))?;
+            let mut part = self.unless_power_lost(db.bulk_load_part(&handle, Part::Rows))?;
             for (key, spec) in specs.iter().enumerate() {
-                self.told(part.push_raw(&(key as u64).to_be_bytes(), &row(*spec)))?;
+                self.unless_power_lost(part.push_raw(&(key as u64).to_be_bytes(), &row(*spec)))?;
                 // Another transaction begins and rolls back.
                 if key == 100 {
                     self.roll_back(table)?;
@@ -395,39 +395,39 @@ impl<'l> Life<'l> {
             if self.rng.once_in(4) {
                 return Ok(());
             }
-            let (next, done) = (with_load(self.now()), part.finish().map(drop));
+            let (next, done) = (with_load(self.newest()), part.finish().map(drop));
             return self.change(next, done);
         }
-        let mut load = self.told(db.bulk_load(&handle))?;
+        let mut load = self.unless_power_lost(db.bulk_load(&handle))?;
         let mut rest = specs.iter().enumerate().map(|(key, spec)| (key as u64, *spec));
         while let Some((key, spec)) = rest.next() {
-            self.told(load.push(&key, &row(spec)))?;
+            self.unless_power_lost(load.push(&key, &row(spec)))?;
             if self.rng.once_in(700) {
-                self.amid(table, &mut load, &mut rest)?;
+                self.during_load(table, &mut load, &mut rest)?;
             }
         }
         if self.rng.once_in(4) {
             return Ok(());
         }
-        let (next, done) = (with_load(self.now()), load.finish().map(drop));
+        let (next, done) = (with_load(self.newest()), load.finish().map(drop));
         self.change(next, done)?;
-        if self.rng.once_in(2) { self.look() } else { Ok(()) }
+        if self.rng.once_in(2) { self.check_rows() } else { Ok(()) }
     }
 
     /// A random action during the load of a table.
-    fn amid(
+    fn during_load(
         &mut self,
         loaded: usize,
         load: &mut BulkLoad<'_, u64, Vec<u8>>,
-        rest: &mut dyn Iterator<Item = (u64, Spec)>,
-    ) -> Result<(), End> {
+        rest: &mut dyn Iterator<Item = (u64, RowSpec)>,
+    ) -> Result<(), LifeEnd> {
         match self.rng.below(8) {
-            0..3 => self.told(self.db.preload()).map(drop),
-            3 => self.told(self.db.checkpoint()),
+            0..3 => self.unless_power_lost(self.db.preload()).map(drop),
+            3 => self.unless_power_lost(self.db.checkpoint()),
             // The process is killed.
             4 => {
                 self.disk.power_off_after(0);
-                Err(End::Power)
+                Err(LifeEnd::PowerLoss)
             }
             5 => self.copy(|_| match rest.next() {
                 Some((key, spec)) => load.push(&key, &row(spec)),
@@ -436,7 +436,7 @@ impl<'l> Life<'l> {
             _ => {
                 // The end of the log may be far beyond its durable part.
                 for _ in 0..1 + self.rng.below(4) {
-                    self.write_amid((loaded + 1) % PLAIN.len())?;
+                    self.write_during_load((loaded + 1) % PLAIN.len())?;
                 }
                 Ok(())
             }
@@ -444,13 +444,13 @@ impl<'l> Life<'l> {
     }
 
     /// Runs a transaction on a table that is not being loaded.
-    fn write_amid(&mut self, other: usize) -> Result<(), End> {
-        let mut next = self.now().clone();
+    fn write_during_load(&mut self, other: usize) -> Result<(), LifeEnd> {
+        let mut next = self.newest().clone();
         let db = self.db;
-        let mut tx = self.told(db.begin())?;
+        let mut tx = self.unless_power_lost(db.begin())?;
         for _ in 0..self.rng.below(100) {
             let (key, spec) = (self.rng.below(4000), self.spec());
-            self.told(tx.put(&self.tables[other], &key, &row(spec)))?;
+            self.unless_power_lost(tx.put(&self.tables[other], &key, &row(spec)))?;
             next[other].insert(key, spec);
         }
         self.commit(tx, next, false)
@@ -458,7 +458,7 @@ impl<'l> Life<'l> {
 
     /// Makes a copy and checks that it has all transactions that were committed at that time. Calls `meanwhile` during the
     /// copy.
-    fn copy(&mut self, mut meanwhile: impl FnMut(&Database) -> Result<(), TxnError>) -> Result<(), End> {
+    fn copy(&mut self, mut meanwhile: impl FnMut(&Database) -> Result<(), TxnError>) -> Result<(), LifeEnd> {
         let target = SimDisk::new(self.rng.next());
         let mut wrong = None;
         let copied = self.db.copy_on(Arc::new(target.clone()), |_| {
@@ -470,17 +470,17 @@ impl<'l> Life<'l> {
             }
             ControlFlow::Continue(())
         });
-        self.told(wrong.map_or(Ok(()), Err))?;
+        self.unless_power_lost(wrong.map_or(Ok(()), Err))?;
         match copied {
             Ok(_) => {}
-            Err(CopyError::Storage(error)) => return self.told(Err(error)),
-            Err(error) => return Err(End::Wrong(format!("copy: {error}"))),
+            Err(CopyError::Storage(error)) => return self.unless_power_lost(Err(error)),
+            Err(error) => return Err(LifeEnd::Failure(format!("copy: {error}"))),
         }
         let db = open(&target, 1, self.rng).map_err(|error| format!("opening a copy: {error}"))?;
-        let found = read(&db, self.history.lost).map_err(|what| format!("a copy: {what}"))?;
+        let found = read(&db, self.history.orphans).map_err(|what| format!("a copy: {what}"))?;
         target.power_off_after(0);
-        if found != *self.now() {
-            return Err(End::Wrong(format!("a copy: {}", self.unlike(&found))));
+        if found != *self.newest() {
+            return Err(LifeEnd::Failure(format!("a copy: {}", self.describe_difference(&found))));
         }
         Ok(())
     }
@@ -492,9 +492,9 @@ mod tests {
 
     #[test]
     fn many_lives_on_one_disk_lose_nothing() {
-        let mut tried = Tried::default();
-        (0..12).for_each(|seed| one("crash", seed, 2, &mut tried));
-        assert_eq!(tried.failures, [""; 0]);
-        assert!(tried.cases > 36);
+        let mut seed_result = SeedResult::default();
+        (0..12).for_each(|seed| run_seed("crash", seed, 2, &mut seed_result));
+        assert_eq!(seed_result.failures, [""; 0]);
+        assert!(seed_result.cases > 36);
     }
 }

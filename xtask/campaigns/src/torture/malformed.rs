@@ -6,23 +6,23 @@ use std::sync::Arc;
 use super::CampaignPlan;
 use super::damage::disk::{CowDisk, Image};
 use super::damage::forge;
-use super::damage::judge::{Promise, judge, memory_limit, undamaged};
-use super::damage::subject::{LOG_FILE, LOG_HEADER, Left, Subject};
-use super::damage::watch::{self, CaseEnd, Cases};
+use super::damage::judge::{Guarantee, check_undamaged, judge, memory_limit};
+use super::damage::subject::{LOG_FILE, LOG_HEADER, Shutdown, Subject};
+use super::damage::watchdog::{self, CaseResult, Cases};
 use super::report::{Progress, Report};
 use crate::sim::rng::Rng;
 
 /// Runs the campaign.
 pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
     let prepared = Subject::all(plan.seed, plan.scheduler).and_then(|subjects| {
-        let other = Subject::make(plan.seed ^ 0xABCD, Left::Closed, plan.scheduler)?;
+        let other = Subject::make(plan.seed ^ 0xABCD, Shutdown::Closed, plan.scheduler)?;
         Ok(Malformed::over(plan.seed, subjects, other.image))
     });
     match prepared {
-        Ok(cases) if !undamaged(&cases.subjects).is_empty() => {
-            Report { failures: undamaged(&cases.subjects), ..Report::default() }
+        Ok(cases) if !check_undamaged(&cases.subjects).is_empty() => {
+            Report { failures: check_undamaged(&cases.subjects), ..Report::default() }
         }
-        Ok(cases) => watch::run(cases, plan, progress),
+        Ok(cases) => watchdog::run(cases, plan, progress),
         Err(error) => Report::of_failure(format!("preparing the database: {error}")),
     }
 }
@@ -35,7 +35,7 @@ struct Malformed {
     /// The files of another database.
     other: Image,
     /// All truncations: subject, file, length.
-    cuts: Vec<(usize, String, u64)>,
+    truncations: Vec<(usize, String, u64)>,
 }
 
 /// A damaged copy of a database.
@@ -44,16 +44,16 @@ struct Damage<'a> {
     disk: CowDisk,
     kind: &'static str,
     what: String,
-    promise: Promise,
+    guarantee: Guarantee,
     /// True if the damage affects the file with the end of the log.
     newest_log: bool,
 }
 
 /// A kind of damage: changes files and describes the change. None if it does not apply.
-type Way = fn(&Malformed, usize, &CowDisk, &mut Rng) -> Option<(String, Promise)>;
+type DamageFn = fn(&Malformed, usize, &CowDisk, &mut Rng) -> Option<(String, Guarantee)>;
 
 /// All kinds of damage except truncation, which has its own list. The number is the relative frequency.
-const WAYS: [(&str, u64, Way); 14] = [
+const DAMAGE_KINDS: [(&str, u64, DamageFn); 14] = [
     ("page, spoilt", 30, spoilt_page),
     ("page, garbage", 6, garbage_page),
     ("page, misdirected", 8, misdirected_page),
@@ -73,13 +73,13 @@ const WAYS: [(&str, u64, Way); 14] = [
 impl Malformed {
     fn over(seed: u64, subjects: Vec<Subject>, other: Image) -> Malformed {
         let records: Vec<Vec<u64>> = subjects.iter().map(|subject| forge::records(&subject.image)).collect();
-        let mut cuts = Vec::new();
+        let mut truncations = Vec::new();
         for (i, subject) in subjects.iter().enumerate() {
             for name in subject.image.0.keys() {
                 let header = if name == "control" { 64 } else { 44 };
-                cuts.extend((0..=header).map(|at| (i, name.clone(), at)));
+                truncations.extend((0..=header).map(|at| (i, name.clone(), at)));
                 let around: &[u64] = if name == "control" { &[4096, 4160] } else { &[4096, 8192, 16384] };
-                cuts.extend(around.iter().flat_map(|at| at - 64..=at + 1).map(|at| (i, name.clone(), at)));
+                truncations.extend(around.iter().flat_map(|at| at - 64..=at + 1).map(|at| (i, name.clone(), at)));
             }
         }
         // One truncation for each byte of the block with the end of the log, with alternating subjects.
@@ -87,47 +87,47 @@ impl Malformed {
             let i = byte as usize % subjects.len();
             let end = records[i].last().copied().unwrap_or(4096);
             let (name, at) = forge::log_place(end);
-            cuts.push((i, name, (at & !4095) + byte));
+            truncations.push((i, name, (at & !4095) + byte));
         }
-        Malformed { seed, subjects: subjects.into(), records, other, cuts }
+        Malformed { seed, subjects: subjects.into(), records, other, truncations }
     }
 
     /// Damages a database as determined by case `case`.
     fn damage(&self, case: u64, rng: &mut Rng) -> Damage<'_> {
         // Each truncation occurs once, in an even case.
         if case.is_multiple_of(2)
-            && let Some((i, name, len)) = self.cuts.get(case as usize / 2)
+            && let Some((i, name, len)) = self.truncations.get(case as usize / 2)
         {
             let subject = &self.subjects[*i];
             let disk = self.copy(*i);
-            disk.cut(name, *len);
+            disk.truncate(name, *len);
             return Damage {
                 subject,
                 disk,
                 kind: "file, cut",
                 what: format!("{name} cut to {len} bytes"),
-                promise: Promise::Right,
+                guarantee: Guarantee::Correct,
                 newest_log: false,
             };
         }
-        let all: u64 = WAYS.iter().map(|way| way.1).sum();
+        let all: u64 = DAMAGE_KINDS.iter().map(|kind| kind.1).sum();
         loop {
             let i = rng.index(self.subjects.len());
             let disk = self.copy(i);
             let mut draw = rng.below(all);
-            let mut way = &WAYS[0];
-            for candidate in &WAYS {
-                way = candidate;
-                if draw < way.1 {
+            let mut kind = &DAMAGE_KINDS[0];
+            for candidate in &DAMAGE_KINDS {
+                kind = candidate;
+                if draw < kind.1 {
                     break;
                 }
-                draw -= way.1;
+                draw -= kind.1;
             }
-            if let Some((what, promise)) = way.2(self, i, &disk, rng) {
+            if let Some((what, guarantee)) = kind.2(self, i, &disk, rng) {
                 let newest = forge::log_place(self.end_of_log(i)).0;
                 let is_newest = |word: &str| word.trim_end_matches(':') == newest;
-                let newest_log = way.0.starts_with("file") && what.split(' ').any(is_newest);
-                return Damage { subject: &self.subjects[i], disk, kind: way.0, what, promise, newest_log };
+                let newest_log = kind.0.starts_with("file") && what.split(' ').any(is_newest);
+                return Damage { subject: &self.subjects[i], disk, kind: kind.0, what, guarantee, newest_log };
             }
         }
     }
@@ -167,15 +167,15 @@ fn any_page(all: &Malformed, i: usize, rng: &mut Rng) -> u32 {
     }
 }
 
-fn spoilt_page(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(String, Promise)> {
+fn spoilt_page(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(String, Guarantee)> {
     let number = any_page(all, i, rng);
     let mut page = forge::page(all.image(i), number);
-    let (what, promise) = forge::spoil(&mut page, forge::end_of_pages(all.image(i)), rng);
+    let (what, guarantee) = forge::spoil(&mut page, forge::end_of_pages(all.image(i)), rng);
     put_page(disk, number, &page);
-    Some((format!("page {number}: {what}"), promise))
+    Some((format!("page {number}: {what}"), guarantee))
 }
 
-fn garbage_page(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(String, Promise)> {
+fn garbage_page(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(String, Guarantee)> {
     let number = any_page(all, i, rng);
     let old = forge::page(all.image(i), number);
     let mut page = rng.bytes(forge::PAGE);
@@ -185,10 +185,10 @@ fn garbage_page(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Opt
     page[8..right].copy_from_slice(&old[8..right]);
     forge::seal(&mut page);
     put_page(disk, number, &page);
-    Some((format!("page {number}: garbage from byte {right} on"), Promise::Noticed))
+    Some((format!("page {number}: garbage from byte {right} on"), Guarantee::Detected))
 }
 
-fn misdirected_page(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(String, Promise)> {
+fn misdirected_page(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(String, Guarantee)> {
     let (from, to) = (any_page(all, i, rng), any_page(all, i, rng));
     if from == to {
         return None;
@@ -199,7 +199,7 @@ fn misdirected_page(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) ->
         renumber(&mut page, to);
     }
     put_page(disk, to, &page);
-    Some((format!("page {from} in the place of page {to}"), Promise::Right))
+    Some((format!("page {from} in the place of page {to}"), Guarantee::Correct))
 }
 
 /// Changes the number of a page.
@@ -209,7 +209,7 @@ fn renumber(page: &mut [u8], number: u32) {
 }
 
 /// Exchanges two pages and corrects their numbers. They are usually of one kind, and so often in one tree.
-fn exchanged_pages(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(String, Promise)> {
+fn exchanged_pages(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(String, Guarantee)> {
     let pages = forge::pages_of(all.image(i), if rng.once_in(3) { 2 } else { 1 });
     let (a, b) = (*pages.get(rng.index(pages.len().max(1)))?, pages[rng.index(pages.len())]);
     if a == b {
@@ -220,21 +220,21 @@ fn exchanged_pages(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> 
         renumber(&mut page, to);
         put_page(disk, to, &page);
     }
-    Some((format!("pages {a} and {b} exchanged"), Promise::Right))
+    Some((format!("pages {a} and {b} exchanged"), Guarantee::Correct))
 }
 
 /// Replaces a page by an older copy, as a lost write does. If its bounds have not changed, only its rows are stale.
-fn older_page(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(String, Promise)> {
+fn older_page(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(String, Guarantee)> {
     let number = any_page(all, i, rng);
     let older = forge::page(&all.subjects[i].older, number);
     if older == forge::page(all.image(i), number) || forge::u32_at(&older, 4) != number {
         return None;
     }
     put_page(disk, number, &older);
-    Some((format!("page {number} as it was before"), Promise::Alive))
+    Some((format!("page {number} as it was before"), Guarantee::NoCrash))
 }
 
-fn cycle(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(String, Promise)> {
+fn cycle(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(String, Guarantee)> {
     let image = all.image(i);
     let kind = rng.below(3) as u8;
     let pages = forge::pages_of(image, kind);
@@ -256,26 +256,26 @@ fn cycle(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(St
     page[at..at + 4].copy_from_slice(&to.to_le_bytes());
     forge::seal(&mut page);
     put_page(disk, number, &page);
-    Some((format!("page {number} (kind {kind}): link at {at} to page {to}"), Promise::Noticed))
+    Some((format!("page {number} (kind {kind}): link at {at} to page {to}"), Guarantee::Detected))
 }
 
-fn forged_record(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(String, Promise)> {
+fn forged_record(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(String, Guarantee)> {
     let positions = &all.records[i];
     // Usually one of the records that a restart reads.
     let last = positions.len().min(1 + 40 * (1 + rng.index(8)));
     let position = *positions.get(positions.len().checked_sub(1 + rng.index(last))?)?;
     let what = forge::forge_record(all.image(i), disk, position, rng)?;
-    Some((what, Promise::Alive))
+    Some((what, Guarantee::NoCrash))
 }
 
-fn zeros(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(String, Promise)> {
+fn zeros(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(String, Guarantee)> {
     let end = all.end_of_log(i);
     let from = end.saturating_sub(rng.below(6000));
     forge::write_log(disk, from, &vec![0; (end - from) as usize]);
-    Some((format!("log: zeros from {from} to its end {end}"), Promise::Right))
+    Some((format!("log: zeros from {from} to its end {end}"), Guarantee::Correct))
 }
 
-fn stale_tail(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(String, Promise)> {
+fn stale_tail(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(String, Guarantee)> {
     let (image, end) = (all.image(i), all.end_of_log(i));
     let (file, at) = forge::log_place(end);
     // The previous contents of the recycled file, bytes of another file, or older records at a new position.
@@ -293,10 +293,10 @@ fn stale_tail(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Optio
     };
     let n = stale.len().min(1 + rng.index(20_000));
     forge::write_log(disk, end, &stale[..n]);
-    Some((format!("log: {n} stale bytes behind its end {end}"), Promise::Right))
+    Some((format!("log: {n} stale bytes behind its end {end}"), Guarantee::Correct))
 }
 
-fn forged_header(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(String, Promise)> {
+fn forged_header(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(String, Guarantee)> {
     let name = all.any_file(i, rng);
     let bytes = all.image(i).file(&name);
     let (field, mut block, base) = match &*name {
@@ -320,38 +320,38 @@ fn forged_header(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Op
         block[at..].copy_from_slice(&crc.to_le_bytes());
     }
     disk.change(&name, base as u64, &block);
-    Some((format!("{name}: header field {field} = {number}"), Promise::Alive))
+    Some((format!("{name}: header field {field} = {number}"), Guarantee::NoCrash))
 }
 
-fn garbage_file(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(String, Promise)> {
+fn garbage_file(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(String, Guarantee)> {
     let name = all.any_file(i, rng);
     let len = [0, 1, 4096, 8192, all.image(i).file(&name).len()][rng.index(5)];
     disk.put(&name, rng.bytes(len));
-    Some((format!("{name}: {len} bytes of garbage"), Promise::Right))
+    Some((format!("{name}: {len} bytes of garbage"), Guarantee::Correct))
 }
 
-fn missing_file(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(String, Promise)> {
+fn missing_file(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(String, Guarantee)> {
     let name = all.any_file(i, rng);
-    disk.lose(&name);
-    Some((format!("{name}: missing"), Promise::Right))
+    disk.remove_file(&name);
+    Some((format!("{name}: missing"), Guarantee::Correct))
 }
 
-fn exchanged_file(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(String, Promise)> {
+fn exchanged_file(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(String, Guarantee)> {
     let (a, b) = (all.any_file(i, rng), all.any_file(i, rng));
     if rng.once_in(2) {
         // The file of another database with the same name.
         let foreign = all.other.0.get(&a)?;
         disk.put(&a, foreign.to_vec());
-        return Some((format!("{a}: another database's"), Promise::Right));
+        return Some((format!("{a}: another database's"), Guarantee::Correct));
     }
     if a == b {
         return None;
     }
     disk.swap(&a, &b);
-    Some((format!("{a} and {b} exchanged"), Promise::Right))
+    Some((format!("{a} and {b} exchanged"), Guarantee::Correct))
 }
 
-fn extra_file(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(String, Promise)> {
+fn extra_file(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(String, Guarantee)> {
     const NAMES: [&str; 12] = [
         "log.99999",
         "log.4294967295",
@@ -374,7 +374,7 @@ fn extra_file(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Optio
     };
     let what = format!("{name}: {} bytes that nobody wrote", bytes.len());
     disk.put(name, bytes);
-    Some((what, Promise::Right))
+    Some((what, Guarantee::Correct))
 }
 
 impl Cases for Malformed {
@@ -384,25 +384,29 @@ impl Cases for Malformed {
         memory_limit(&self.subjects)
     }
 
-    fn run(&self, case: u64) -> CaseEnd {
+    fn run(&self, case: u64) -> CaseResult {
         let mut rng = Rng::of_case(self.seed, case);
         let damage = self.damage(case, &mut rng);
-        let mut verdict = judge(damage.subject, &damage.disk, damage.promise, &mut rng);
+        let mut verdict = judge(damage.subject, &damage.disk, damage.guarantee, &mut rng);
         // Only in the newest part of the log of a killed database can damage be indistinguishable from an unwritten log.
-        let newest = damage.subject.left == Left::Killed && (damage.kind.starts_with("log") || damage.newest_log);
-        if verdict.earlier && damage.promise == Promise::Right && !newest {
+        let newest =
+            damage.subject.shutdown == Shutdown::Killed && (damage.kind.starts_with("log") || damage.newest_log);
+        if verdict.earlier && damage.guarantee == Guarantee::Correct && !newest {
             verdict.failure = Some("commits were lost".into());
         }
         let failure = verdict.failure.as_ref().map(|what| {
-            let told: Vec<_> = verdict.told.iter().take(3).collect();
-            format!("{:?} database, {}: {}: {what}; told: {told:?}", damage.subject.left, damage.kind, damage.what)
+            let errors: Vec<_> = verdict.errors.iter().take(3).collect();
+            format!(
+                "{:?} database, {}: {}: {what}; told: {errors:?}",
+                damage.subject.shutdown, damage.kind, damage.what
+            )
         });
-        CaseEnd { class: format!("{}: {}", damage.kind, verdict.class()), failure }
+        CaseResult { class: format!("{}: {}", damage.kind, verdict.class()), failure }
     }
 
     fn describe(&self, case: u64) -> String {
         let damage = self.damage(case, &mut Rng::of_case(self.seed, case));
-        format!("{:?} database, {}: {}", damage.subject.left, damage.kind, damage.what)
+        format!("{:?} database, {}: {}", damage.subject.shutdown, damage.kind, damage.what)
     }
 }
 

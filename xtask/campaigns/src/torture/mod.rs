@@ -179,8 +179,8 @@ pub fn run(flags: &TortureFlags) -> ExitCode {
         eprintln!("--latches: {why}");
         return ExitCode::from(2);
     }
-    if flags.campaign == "mutants" && !mutants::HERE {
-        return mutants::in_a_build_of_their_own(flags);
+    if flags.campaign == "mutants" && !mutants::IS_MUTANTS_BUILD {
+        return mutants::run_in_mutants_build(flags);
     }
     let Some(campaign) = CAMPAIGNS.iter().find(|c| c.name == flags.campaign) else {
         return ExitCode::from(2);

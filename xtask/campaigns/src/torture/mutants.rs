@@ -9,18 +9,18 @@
 //! Only a finding kills a mutant: a failure that the campaign has judged and reports with its seed. A process that panics in
 //! the campaign's own code, hangs, takes too long or dies otherwise has no finding, and the next campaign runs.
 //!
-//! `storage`'s `base/mutant.rs` and `speculate`'s `mutant.rs` describe the addition of a mutant; `hunters` in this module
-//! lists the campaigns for each mutant.
+//! `storage`'s `base/mutant.rs` and `speculate`'s `mutant.rs` describe the addition of a mutant; `campaigns_for` in this
+//! module lists the campaigns for each mutant.
 
 use std::process::ExitCode;
 
 use super::TortureFlags;
 
 #[cfg(feature = "mutants")]
-pub(super) use breeding::run;
+pub(super) use runner::run;
 
 /// True if this build has the switches.
-pub(super) const HERE: bool = cfg!(feature = "mutants");
+pub(super) const IS_MUTANTS_BUILD: bool = cfg!(feature = "mutants");
 
 /// Fails, because this build has no switches.
 #[cfg(not(feature = "mutants"))]
@@ -29,7 +29,7 @@ pub(super) fn run(plan: &super::CampaignPlan, _: &super::report::Progress) -> su
 }
 
 /// Builds this command with the switches, and runs the campaign in that build.
-pub(super) fn in_a_build_of_their_own(flags: &TortureFlags) -> ExitCode {
+pub(super) fn run_in_mutants_build(flags: &TortureFlags) -> ExitCode {
     match build_and_run(flags) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
@@ -73,7 +73,7 @@ fn build_and_run(flags: &TortureFlags) -> Result<bool, String> {
 }
 
 #[cfg(feature = "mutants")]
-mod breeding {
+mod runner {
     use std::process::{Command, ExitStatus, Stdio};
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::{Mutex, PoisonError};
@@ -84,22 +84,22 @@ mod breeding {
     use storage::mutants::Mutant;
 
     use crate::torture::CampaignPlan;
-    use crate::torture::report::{Fate, Progress, Report};
+    use crate::torture::report::{MutantResult, Progress, Report};
 
     /// Maximum processor time of a campaign without a mutant.
     const LIMIT: Duration = Duration::from_secs(400);
-    /// A campaign with a mutant is stopped without a finding once it has used this processor time and `LONGER` times as much
-    /// as without a mutant.
-    const LEAST: Duration = Duration::from_secs(20);
-    const LONGER: u32 = 4;
+    /// A campaign with a mutant is stopped without a finding once it has used this processor time and `TIME_FACTOR` times as
+    /// much as without a mutant.
+    const MIN_TIME: Duration = Duration::from_secs(20);
+    const TIME_FACTOR: u32 = 4;
     /// A campaign is also stopped if none of its threads has run or been runnable for this time.
-    const STILL: Duration = Duration::from_secs(8);
+    const MAX_IDLE: Duration = Duration::from_secs(8);
     /// Interval between checks. Time is counted in checks, so that it does not advance while this process is stopped.
-    const LOOK: Duration = Duration::from_millis(20);
+    const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
     /// A campaign that detects mutants, with its budget per commit.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    enum Hunter {
+    enum DetectingCampaign {
         Crash,
         Recovery,
         IoErrors,
@@ -112,17 +112,17 @@ mod breeding {
         Latches,
         Sustained,
     }
-    use Hunter::{
+    use DetectingCampaign::{
         Bitflips, Crash, IoErrors, Isolation, Latches, Malformed, Oracle, Recovery, Speculate, Starvation, Sustained,
     };
 
-    impl Hunter {
-        const ALL: [Hunter; 11] = [
+    impl DetectingCampaign {
+        const ALL: [DetectingCampaign; 11] = [
             Crash, Recovery, IoErrors, Bitflips, Malformed, Oracle, Isolation, Speculate, Starvation, Latches,
             Sustained,
         ];
 
-        fn campaign(self) -> (&'static str, u64) {
+        fn name_and_budget(self) -> (&'static str, u64) {
             match self {
                 Crash => ("crash", 6000),
                 Recovery => ("recovery", 8000),
@@ -141,7 +141,7 @@ mod breeding {
 
     /// A mutant by component.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    enum Breed {
+    enum MutantKind {
         /// The engine.
         Engine(Mutant),
         /// The protocol of speculative loops.
@@ -150,43 +150,43 @@ mod breeding {
         Siblings(itas::mutants::Mutant),
     }
 
-    impl Breed {
-        fn all() -> impl Iterator<Item = Breed> {
-            let loops = speculate::mutants::Mutant::ALL.iter().copied().map(Breed::Loops);
-            let siblings = itas::mutants::Mutant::ALL.iter().copied().map(Breed::Siblings);
-            Mutant::ALL.iter().copied().map(Breed::Engine).chain(loops).chain(siblings)
+    impl MutantKind {
+        fn all() -> impl Iterator<Item = MutantKind> {
+            let loops = speculate::mutants::Mutant::ALL.iter().copied().map(MutantKind::Loops);
+            let siblings = itas::mutants::Mutant::ALL.iter().copied().map(MutantKind::Siblings);
+            Mutant::ALL.iter().copied().map(MutantKind::Engine).chain(loops).chain(siblings)
         }
 
         fn name(self) -> &'static str {
             match self {
-                Breed::Engine(mutant) => mutant.name(),
-                Breed::Loops(mutant) => mutant.name(),
-                Breed::Siblings(mutant) => mutant.name(),
+                MutantKind::Engine(mutant) => mutant.name(),
+                MutantKind::Loops(mutant) => mutant.name(),
+                MutantKind::Siblings(mutant) => mutant.name(),
             }
         }
 
         /// The environment variable that selects the mutant.
         fn variable(self) -> &'static str {
             match self {
-                Breed::Engine(_) => storage::mutants::VARIABLE,
-                Breed::Loops(_) => speculate::mutants::VARIABLE,
-                Breed::Siblings(_) => itas::mutants::VARIABLE,
+                MutantKind::Engine(_) => storage::mutants::VARIABLE,
+                MutantKind::Loops(_) => speculate::mutants::VARIABLE,
+                MutantKind::Siblings(_) => itas::mutants::VARIABLE,
             }
         }
 
         /// The campaigns that should detect the mutant, the most likely first.
-        fn hunters(self) -> &'static [Hunter] {
+        fn campaigns_for(self) -> &'static [DetectingCampaign] {
             match self {
-                Breed::Engine(mutant) => hunters(mutant),
-                Breed::Loops(_) => &[Speculate],
-                Breed::Siblings(_) => &[Starvation],
+                MutantKind::Engine(mutant) => campaigns_for(mutant),
+                MutantKind::Loops(_) => &[Speculate],
+                MutantKind::Siblings(_) => &[Starvation],
             }
         }
     }
 
     /// The campaigns that should detect a mutant of the engine, the most likely first. Campaigns in simulated time detect
     /// hangs.
-    fn hunters(mutant: Mutant) -> &'static [Hunter] {
+    fn campaigns_for(mutant: Mutant) -> &'static [DetectingCampaign] {
         match mutant {
             Mutant::SkipNextKeyLock
             | Mutant::SkipAbsentKeyLock
@@ -235,78 +235,82 @@ mod breeding {
     }
 
     pub(in crate::torture) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
-        let mutants: Vec<Breed> =
-            Breed::all().filter(|m| plan.mutant.as_ref().is_none_or(|name| name == m.name())).collect();
+        let mutants: Vec<MutantKind> =
+            MutantKind::all().filter(|m| plan.mutant.as_ref().is_none_or(|name| name == m.name())).collect();
         if mutants.is_empty() {
-            let names: Vec<&str> = Breed::all().map(Breed::name).collect();
+            let names: Vec<&str> = MutantKind::all().map(MutantKind::name).collect();
             return Report::of_failure(format!("--mutant: there are {}", names.join(", ")));
         }
-        let asked: Vec<Hunter> =
-            Hunter::ALL.into_iter().filter(|hunter| mutants.iter().any(|m| m.hunters().contains(hunter))).collect();
-        let healthy = in_parallel(&asked, |&hunter| {
+        let needed: Vec<DetectingCampaign> = DetectingCampaign::ALL
+            .into_iter()
+            .filter(|campaign| mutants.iter().any(|m| m.campaigns_for().contains(campaign)))
+            .collect();
+        let baseline = in_parallel(&needed, |&campaign| {
             let mut used = Duration::ZERO;
-            let outcome = hunt(hunter, None, plan, LIMIT, &mut used);
-            (hunter, outcome, LEAST.max(used * LONGER))
+            let outcome = run_campaign(campaign, None, plan, LIMIT, &mut used);
+            (campaign, outcome, MIN_TIME.max(used * TIME_FACTOR))
         });
         let mut report = Report::default();
-        let mut sane = Vec::new();
-        for (hunter, outcome, limit) in healthy {
-            let campaign = hunter.campaign().0;
+        let mut usable = Vec::new();
+        for (campaign, outcome, limit) in baseline {
+            let name = campaign.name_and_budget().0;
             match outcome {
-                Ok(Outcome::Passed) => sane.push((hunter, limit)),
-                Ok(Outcome::Found(what)) => report.fail(format!("{campaign} fails without a mutant: {what}")),
-                Ok(Outcome::Broke(what)) => report.broken.push(format!("{campaign}, without a mutant: {what}")),
+                Ok(Outcome::Passed) => usable.push((campaign, limit)),
+                Ok(Outcome::Finding(what)) => report.fail(format!("{name} fails without a mutant: {what}")),
+                Ok(Outcome::NoResult(what)) => report.broken.push(format!("{name}, without a mutant: {what}")),
                 Err(what) => report.broken.push(what),
             }
         }
-        let mut fates = in_parallel(&mutants, |&mutant| {
-            let fate = fate(mutant, &sane, plan);
+        let mut results = in_parallel(&mutants, |&mutant| {
+            let result = test_mutant(mutant, &usable, plan);
             progress.add(1);
-            match fate.by {
-                Some(by) => println!("{:24} killed by {by:9} in {:4.1} s: {}", fate.name, fate.seconds, fate.found),
-                None => println!("{:24} SURVIVED {}", fate.name, fate.found),
+            match result.by {
+                Some(by) => {
+                    println!("{:24} killed by {by:9} in {:4.1} s: {}", result.name, result.seconds, result.found)
+                }
+                None => println!("{:24} SURVIVED {}", result.name, result.found),
             }
-            fate
+            result
         });
-        fates.sort_by_key(|fate| mutants.iter().position(|mutant| mutant.name() == fate.name));
-        for fate in fates.iter().filter(|fate| !fate.killed) {
-            report.fail(format!("{} survived {}", fate.name, fate.found));
+        results.sort_by_key(|result| mutants.iter().position(|mutant| mutant.name() == result.name));
+        for result in results.iter().filter(|result| !result.killed) {
+            report.fail(format!("{} survived {}", result.name, result.found));
         }
-        report.tried = fates.len() as u64;
-        report.mutants = Some(fates);
+        report.tried = results.len() as u64;
+        report.mutants = Some(results);
         report
     }
 
     /// Runs campaigns one after the other, until one has detected the mutant.
-    fn fate(mutant: Breed, sane: &[(Hunter, Duration)], plan: &CampaignPlan) -> Fate {
+    fn test_mutant(mutant: MutantKind, usable: &[(DetectingCampaign, Duration)], plan: &CampaignPlan) -> MutantResult {
         let begin = Instant::now();
         let (mut by, mut found) = (None, String::new());
-        for &hunter in mutant.hunters() {
-            let Some((_, limit)) = sane.iter().find(|(sane, _)| *sane == hunter) else { continue };
-            let campaign = hunter.campaign().0;
-            match hunt(hunter, Some(mutant), plan, *limit, &mut Duration::ZERO) {
-                Ok(Outcome::Found(what)) => {
-                    (by, found) = (Some(campaign), what);
+        for &campaign in mutant.campaigns_for() {
+            let Some((_, limit)) = usable.iter().find(|(one, _)| *one == campaign) else { continue };
+            let name = campaign.name_and_budget().0;
+            match run_campaign(campaign, Some(mutant), plan, *limit, &mut Duration::ZERO) {
+                Ok(Outcome::Finding(what)) => {
+                    (by, found) = (Some(name), what);
                     break;
                 }
                 Ok(Outcome::Passed) => {}
-                Ok(Outcome::Broke(what)) | Err(what) => found += &format!("({campaign}: {what}) "),
+                Ok(Outcome::NoResult(what)) | Err(what) => found += &format!("({name}: {what}) "),
             }
         }
-        Fate { name: mutant.name(), killed: by.is_some(), by, found, seconds: begin.elapsed().as_secs_f64() }
+        MutantResult { name: mutant.name(), killed: by.is_some(), by, found, seconds: begin.elapsed().as_secs_f64() }
     }
 
     enum Outcome {
         Passed,
         /// The campaign's finding.
-        Found(String),
+        Finding(String),
         /// Reason for which the campaign has no result.
-        Broke(String),
+        NoResult(String),
     }
 
     /// The fields of a campaign's report that are used here.
     #[derive(Deserialize)]
-    struct Written {
+    struct CampaignResult {
         failures: u64,
         findings: Vec<String>,
         broken: u64,
@@ -314,17 +318,17 @@ mod breeding {
 
     /// Runs one campaign in a process of its own. `used` is its processor time, or the elapsed time if the system does not
     /// report processor times. Processor time is independent of other load on the machine.
-    fn hunt(
-        hunter: Hunter,
-        mutant: Option<Breed>,
+    fn run_campaign(
+        campaign: DetectingCampaign,
+        mutant: Option<MutantKind>,
         plan: &CampaignPlan,
         limit: Duration,
         used: &mut Duration,
     ) -> Result<Outcome, String> {
-        let (campaign, budget) = hunter.campaign();
+        let (name, budget) = campaign.name_and_budget();
         let exe = std::env::current_exe().map_err(|e| e.to_string())?;
-        let of = mutant.map_or("none", Breed::name);
-        let json = exe.with_file_name(format!("mutants-{}-{of}-{hunter:?}.json", std::process::id()));
+        let of = mutant.map_or("none", MutantKind::name);
+        let json = exe.with_file_name(format!("mutants-{}-{of}-{campaign:?}.json", std::process::id()));
         let mut command = Command::new(exe);
         command
             .env(storage::mutants::VARIABLE, "")
@@ -334,7 +338,7 @@ mod breeding {
             command.env(mutant.variable(), mutant.name());
         }
         let mut child = command
-            .args(["torture", campaign, "--fail-fast"])
+            .args(["torture", name, "--fail-fast"])
             .args(["--budget", &budget.to_string(), "--seed", &plan.seed.to_string()])
             .args(plan.scheduler.flag().split_whitespace())
             .arg("--json")
@@ -344,38 +348,39 @@ mod breeding {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .map_err(|e| format!("{campaign}: {e}"))?;
-        let mut still = Still::default();
+            .map_err(|e| format!("{name}: {e}"))?;
+        let mut idle = IdleTimer::default();
         let status = loop {
-            match child.try_wait().map_err(|e| format!("{campaign}: {e}"))? {
+            match child.try_wait().map_err(|e| format!("{name}: {e}"))? {
                 Some(status) => break Some(status),
-                None if *used >= limit || still.look(child.id()) >= STILL => {
-                    child.kill().and_then(|()| child.wait()).map_err(|e| format!("{campaign}: {e}"))?;
+                None if *used >= limit || idle.update(child.id()) >= MAX_IDLE => {
+                    child.kill().and_then(|()| child.wait()).map_err(|e| format!("{name}: {e}"))?;
                     break None;
                 }
-                None => thread::sleep(LOOK),
+                None => thread::sleep(POLL_INTERVAL),
             }
-            *used = ticks_of(child.id()).map_or(*used + LOOK, |ticks| TICK * u32::try_from(ticks).unwrap_or(u32::MAX));
+            *used = ticks_of(child.id())
+                .map_or(*used + POLL_INTERVAL, |ticks| TICK * u32::try_from(ticks).unwrap_or(u32::MAX));
         };
-        let written = std::fs::read(&json).ok().and_then(|text| serde_json::from_slice::<Written>(&text).ok());
+        let result = std::fs::read(&json).ok().and_then(|text| serde_json::from_slice::<CampaignResult>(&text).ok());
         // A campaign without a report has left no file to remove.
         let _ = std::fs::remove_file(&json);
         let Some(status) = status else {
-            return Ok(Outcome::Broke(format!("was stopped after {} s of processor time", used.as_secs())));
+            return Ok(Outcome::NoResult(format!("was stopped after {} s of processor time", used.as_secs())));
         };
-        Ok(judge(status, written))
+        Ok(judge(status, result))
     }
 
     /// The result of a campaign, from its report. A process without a report has died.
-    fn judge(status: ExitStatus, written: Option<Written>) -> Outcome {
-        let Some(written) = written else { return Outcome::Broke(status.to_string()) };
-        let first = written.findings.first().map_or("", String::as_str);
-        match (written.failures, written.broken, status.success()) {
+    fn judge(status: ExitStatus, result: Option<CampaignResult>) -> Outcome {
+        let Some(result) = result else { return Outcome::NoResult(status.to_string()) };
+        let first = result.findings.first().map_or("", String::as_str);
+        match (result.failures, result.broken, status.success()) {
             (0, 0, true) => Outcome::Passed,
             (1.., _, _) => {
-                Outcome::Found(first.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(140).collect())
+                Outcome::Finding(first.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(140).collect())
             }
-            _ => Outcome::Broke(format!("{} not judged, {status}", written.broken)),
+            _ => Outcome::NoResult(format!("{} not judged, {status}", result.broken)),
         }
     }
 
@@ -384,22 +389,22 @@ mod breeding {
 
     /// Measures the time for which a process has used less than a hundredth of a processor although no thread was runnable.
     #[derive(Default)]
-    struct Still {
+    struct IdleTimer {
         ticks: u64,
         since: Duration,
     }
 
-    impl Still {
-        fn look(&mut self, process: u32) -> Duration {
+    impl IdleTimer {
+        fn update(&mut self, process: u32) -> Duration {
             let Some(ticks) = ticks_of(process) else {
                 self.since = Duration::ZERO;
                 return self.since;
             };
             let used = TICK * u32::try_from(ticks.saturating_sub(self.ticks)).unwrap_or(u32::MAX);
-            if used * 100 > self.since || self.since >= STILL / 2 && could_run(process) {
-                *self = Still { ticks, since: Duration::ZERO };
+            if used * 100 > self.since || self.since >= MAX_IDLE / 2 && could_run(process) {
+                *self = IdleTimer { ticks, since: Duration::ZERO };
             }
-            self.since += LOOK;
+            self.since += POLL_INTERVAL;
             self.since
         }
     }

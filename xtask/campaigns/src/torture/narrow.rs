@@ -12,8 +12,8 @@ use std::sync::atomic::AtomicU64;
 use storage::disk::{Crash, SimDisk};
 use storage::{Background, Database, Extremes, Options, Table, Transaction, TxnError};
 
-use super::seeds::Tried;
-use crate::sim::caught::caught;
+use super::seeds::SeedResult;
+use crate::sim::panics::catch_panic;
 use crate::sim::rng::Rng;
 use crate::sim::scheduler::Scheduler;
 
@@ -25,26 +25,26 @@ const BYTES: usize = 1000;
 const TOGETHER: u64 = 12;
 
 /// Number of committed increments of each row.
-type Counts = Vec<u8>;
+type Increments = Vec<u8>;
 
 /// The cases of a seed: true if the workload's pool has room for all pages.
 const ROOMY: [bool; 3] = [false, true, true];
 
 /// Runs all cases of a seed.
-pub(super) fn one(seed: u64, tried: &mut Tried) {
+pub(super) fn run_seed(seed: u64, seed_result: &mut SeedResult) {
     let mut rng = Rng::new(seed ^ 0x0a22);
     for roomy in ROOMY {
-        tried.cases += 1;
+        seed_result.cases += 1;
         let survived =
-            caught(|| survive(seed, roomy, &mut rng)).and_then(|r| r.unwrap_or_else(|| Err("stopped".into())));
+            catch_panic(|| run_case(seed, roomy, &mut rng)).and_then(|r| r.unwrap_or_else(|| Err("stopped".into())));
         if let Err(what) = survived {
             let pool = if roomy { "a pool smaller than before" } else { "a small pool" };
-            return tried.fail("crash", Scheduler::Threads, seed, format!("in {pool}: {what}"));
+            return seed_result.fail("crash", Scheduler::Threads, seed, format!("in {pool}: {what}"));
         }
     }
 }
 
-fn survive(seed: u64, roomy: bool, rng: &mut Rng) -> Result<(), String> {
+fn run_case(seed: u64, roomy: bool, rng: &mut Rng) -> Result<(), String> {
     let disk = SimDisk::new(seed);
     let sizes = Sizes::draw(roomy, rng);
     let db = open(&disk, seed, sizes.at_work, sizes)?;
@@ -55,13 +55,13 @@ fn survive(seed: u64, roomy: bool, rng: &mut Rng) -> Result<(), String> {
     drop(db);
     for _ in 0..rng.below(3) {
         left.power_off_after(rng.below(200));
-        let cut = open(&left, seed, storage::MIN_POOL_BYTES, sizes);
-        if let (Err(what), false) = (&cut, left.is_off()) {
+        let interrupted = open(&left, seed, storage::MIN_POOL_BYTES, sizes);
+        if let (Err(what), false) = (&interrupted, left.is_off()) {
             return Err(format!("restart: {what}"));
         }
         let next = left.crash(if rng.once_in(2) { Crash::All } else { Crash::Random(rng.next()) });
         left.power_off_after(0);
-        drop(cut);
+        drop(interrupted);
         left = next;
     }
     let db = open(&left, seed, storage::MIN_POOL_BYTES, sizes).map_err(|what| format!("restart: {what}"))?;
@@ -75,7 +75,7 @@ fn survive(seed: u64, roomy: bool, rng: &mut Rng) -> Result<(), String> {
 }
 
 /// Changes rows all over the table. Returns the durable increments.
-fn work(db: &Database, rng: &mut Rng) -> Result<Counts, TxnError> {
+fn work(db: &Database, rng: &mut Rng) -> Result<Increments, TxnError> {
     db.transact(|tx| (0..COUNT).try_for_each(|key| tx.insert(&ROWS, &key, &vec![0; BYTES])))?;
     db.checkpoint()?;
     let mut counts = vec![0; COUNT as usize];
@@ -105,7 +105,7 @@ fn count(tx: &mut Transaction<'_>, keys: &[u64]) -> Result<(), TxnError> {
     tx.raw_mut().update_heads(&ROWS, &keys, 1, |_, head, _| head[0] += 1).map(drop)
 }
 
-fn read(db: &Database) -> Result<Counts, TxnError> {
+fn read(db: &Database) -> Result<Increments, TxnError> {
     let tx = db.begin()?;
     let rows = tx.range(&ROWS, ..)?;
     rows.map(|row| row.map(|(_, row)| row.first().copied().unwrap_or(u8::MAX))).collect()

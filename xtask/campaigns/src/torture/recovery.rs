@@ -7,72 +7,82 @@
 use storage::disk::{Crash, SimDisk};
 
 use super::CampaignPlan;
-use super::crash::{faultless, place};
+use super::crash::{describe, run_faultless};
 use super::lives;
 use super::report::{Progress, Report};
-use super::seeds::{self, Tried};
+use super::seeds::{self, SeedResult};
 use crate::sim::model::TablesState;
 use crate::sim::rng::Rng;
-use crate::sim::run::{self, Visit};
+use crate::sim::run::{self, RecoveryPlan};
 use crate::sim::script::Script;
 
 /// Number of crashes of one run that are tested.
 const CRASHES: usize = 6;
 /// Number of points of interruption in a first restart, and in a second one.
-const MOMENTS: [usize; 2] = [12, 3];
+const MAX_INTERRUPTIONS: [usize; 2] = [12, 3];
 
 pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
-    seeds::each(plan, progress, |seed| {
-        let mut tried = one(Visit { seed, scheduler: plan.scheduler, latches: None });
-        if tried.failures.is_empty() {
-            lives::one("recovery", seed, 3, &mut tried);
+    seeds::run_seeds(plan, progress, |seed| {
+        let mut seed_result = run_seed(RecoveryPlan { seed, scheduler: plan.scheduler, latches: None });
+        if seed_result.failures.is_empty() {
+            lives::run_seed("recovery", seed, 3, &mut seed_result);
         }
-        tried
+        seed_result
     })
 }
 
-fn one(visit: Visit) -> Tried {
-    let Visit { seed, scheduler, .. } = visit;
-    let mut tried = Tried::default();
+fn run_seed(recovery: RecoveryPlan) -> SeedResult {
+    let RecoveryPlan { seed, scheduler, .. } = recovery;
+    let mut seed_result = SeedResult::default();
     let mut rng = Rng::new(seed);
-    let script = Script { cuts: CRASHES, ..Script::draw(&mut rng, scheduler) };
-    let result = faultless(&SimDisk::new(seed), &script).and_then(|ran| {
-        for cut in ran.cuts {
-            let visit = visit.of_case(rng.next());
-            let found =
-                run::look(&cut.disk.crash(Crash::All), visit, false).map_err(|e| format!("{}: {e}", place(&cut)))?;
-            let restart = Restart { visit, want: TablesState::of(&found).hash() };
-            restart.cut(&cut.disk, 0, &mut rng, &mut tried).map_err(|e| format!("{}; {e}", place(&cut)))?;
+    let script = Script { max_power_losses: CRASHES, ..Script::draw(&mut rng, scheduler) };
+    let result = run_faultless(&SimDisk::new(seed), &script).and_then(|result| {
+        for power_loss in result.power_losses {
+            let recovery = recovery.of_case(rng.next());
+            let found = run::recover_and_read(&power_loss.disk.crash(Crash::All), recovery, false)
+                .map_err(|e| format!("{}: {e}", describe(&power_loss)))?;
+            let restart = Restart { recovery, want: TablesState::of(&found).hash() };
+            restart
+                .interrupt(&power_loss.disk, 0, &mut rng, &mut seed_result)
+                .map_err(|e| format!("{}; {e}", describe(&power_loss)))?;
         }
         Ok(())
     });
     if let Err(what) = result {
-        tried.cases = tried.cases.max(1);
-        tried.fail("recovery", scheduler, seed, what);
+        seed_result.cases = seed_result.cases.max(1);
+        seed_result.fail("recovery", scheduler, seed, what);
     }
-    tried
+    seed_result
 }
 
 /// The restarts of one disk.
 struct Restart {
-    visit: Visit,
+    recovery: RecoveryPlan,
     /// Hash of the state after an uninterrupted restart.
     want: u64,
 }
 
 impl Restart {
     /// Interrupts the restart of `disk` at some points.
-    fn cut(&self, disk: &SimDisk, depth: usize, rng: &mut Rng, tried: &mut Tried) -> Result<(), String> {
-        for cut in run::restart(&disk.crash(Crash::All), self.visit, MOMENTS[depth])? {
-            let deeper = (depth + 1 < MOMENTS.len() && rng.once_in(3)).then(|| cut.disk.crash(Crash::All));
-            tried.cases += 1;
-            let again = |e| format!("restart {}, {}: {e}", depth + 1, place(&cut));
-            let found = run::look(&cut.disk, self.visit.of_case(tried.cases), false).map_err(again)?;
+    fn interrupt(
+        &self,
+        disk: &SimDisk,
+        depth: usize,
+        rng: &mut Rng,
+        seed_result: &mut SeedResult,
+    ) -> Result<(), String> {
+        for power_loss in run::restart(&disk.crash(Crash::All), self.recovery, MAX_INTERRUPTIONS[depth])? {
+            let deeper =
+                (depth + 1 < MAX_INTERRUPTIONS.len() && rng.once_in(3)).then(|| power_loss.disk.crash(Crash::All));
+            seed_result.cases += 1;
+            let again = |e| format!("restart {}, {}: {e}", depth + 1, describe(&power_loss));
+            let found = run::recover_and_read(&power_loss.disk, self.recovery.of_case(seed_result.cases), false)
+                .map_err(again)?;
             if TablesState::of(&found).hash() != self.want {
                 return Err(again("it holds other rows than after an undisturbed restart".into()));
             }
             if let Some(disk) = deeper {
-                self.cut(&disk, depth + 1, rng, tried).map_err(again)?;
+                self.interrupt(&disk, depth + 1, rng, seed_result).map_err(again)?;
             }
         }
         Ok(())

@@ -11,9 +11,9 @@ use serde::Serialize;
 
 use super::{CampaignPlan, loops_flag};
 use crate::record::RunRecord;
-use crate::sim::caught;
-use crate::sim::notes::Looped;
+use crate::sim::notes::LoopCounters;
 use crate::sim::order::nanos;
+use crate::sim::panics;
 use crate::sim::scheduler::Scheduler;
 
 /// Maximum number of failures that are shown in full.
@@ -21,7 +21,7 @@ const SHOWN: usize = 10;
 
 /// The result for a mutant.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Fate {
+pub(crate) struct MutantResult {
     pub(super) name: &'static str,
     /// True if a campaign has detected it.
     pub(super) killed: bool,
@@ -40,18 +40,18 @@ pub(crate) struct Report {
     /// Number of cases without a decision. These never count as passed.
     pub(crate) undecided: u64,
     /// Counters of the speculative loops; zero without `--speculate on`.
-    pub(crate) looped: Looped,
+    pub(crate) loop_counters: LoopCounters,
     /// The findings, each with the command that repeats it.
     pub(crate) failures: Vec<String>,
     /// Reasons for which the campaign has no result: a panic of its own code, a case that did not end in time. These never
     /// count as passed, and are not findings.
     pub(crate) broken: Vec<String>,
     /// The result for each mutant; only in the campaign `mutants`.
-    pub(crate) mutants: Option<Vec<Fate>>,
+    pub(crate) mutants: Option<Vec<MutantResult>>,
 }
 
 #[derive(Serialize)]
-struct Written<'a> {
+struct JsonReport<'a> {
     campaign: &'a str,
     tried: u64,
     /// Number of findings.
@@ -66,11 +66,11 @@ struct Written<'a> {
     seconds: f64,
     /// Only with `--speculate on`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    speculative: Option<Looped>,
+    speculative: Option<LoopCounters>,
     #[serde(skip_serializing_if = "Option::is_none")]
     killed: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    mutants: Option<&'a [Fate]>,
+    mutants: Option<&'a [MutantResult]>,
 }
 
 impl Report {
@@ -99,7 +99,7 @@ impl Report {
 
     /// Adds a failure: to the findings, unless the failure is the campaign's own.
     pub(crate) fn fail(&mut self, what: String) {
-        let kind = if caught::is_own(&what) { &mut self.broken } else { &mut self.failures };
+        let kind = if panics::is_own(&what) { &mut self.broken } else { &mut self.failures };
         kind.push(what);
     }
 
@@ -108,11 +108,11 @@ impl Report {
         self.failures.iter().chain(&self.broken)
     }
 
-    fn holds(&self) -> bool {
+    fn is_pass(&self) -> bool {
         self.tried > 0
             && self.wrong().next().is_none()
             && self.undecided == 0
-            && self.mutants.as_ref().is_none_or(|fates| fates.iter().all(|fate| fate.killed))
+            && self.mutants.as_ref().is_none_or(|results| results.iter().all(|result| result.killed))
     }
 
     /// Prints the result, writes it to `json`, and returns the exit status.
@@ -148,14 +148,14 @@ impl Report {
             loops_flag(plan.speculate)
         );
         if plan.speculate {
-            let Looped { loops, epochs, violations } = self.looped;
+            let LoopCounters { loops, epochs, violations } = self.loop_counters;
             println!("{campaign}: {loops} speculative loops of {epochs} epochs, {violations} violations");
         }
-        let killed = self.mutants.as_ref().map(|fates| fates.iter().filter(|fate| fate.killed).count());
-        if let (Some(killed), Some(fates)) = (killed, &self.mutants) {
-            println!("{campaign}: {killed} of {} mutants killed", fates.len());
+        let killed = self.mutants.as_ref().map(|results| results.iter().filter(|result| result.killed).count());
+        if let (Some(killed), Some(results)) = (killed, &self.mutants) {
+            println!("{campaign}: {killed} of {} mutants killed", results.len());
         }
-        let written = Written {
+        let written = JsonReport {
             campaign,
             tried: self.tried,
             failures: self.failures.len() as u64,
@@ -165,7 +165,7 @@ impl Report {
             seed: plan.seed,
             scheduler: plan.scheduler,
             seconds,
-            speculative: plan.speculate.then_some(self.looped),
+            speculative: plan.speculate.then_some(self.loop_counters),
             killed,
             mutants: self.mutants.as_deref(),
         };
@@ -176,7 +176,11 @@ impl Report {
             return ExitCode::FAILURE;
         }
         // A campaign with `--speculate on` but without any loop has tested nothing.
-        if self.holds() && (!plan.speculate || self.looped.loops > 0) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        if self.is_pass() && (!plan.speculate || self.loop_counters.loops > 0) {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        }
     }
 }
 
@@ -227,9 +231,9 @@ impl Progress {
     /// Adds completed cases.
     pub(crate) fn add(&self, cases: u64) {
         self.bar.inc(cases);
-        if let Some(told) = &self.minutes {
+        if let Some(reported) = &self.minutes {
             let minute = self.start.elapsed().as_secs() / 60;
-            if told.fetch_max(minute, Ordering::Relaxed) < minute {
+            if reported.fetch_max(minute, Ordering::Relaxed) < minute {
                 eprintln!("{minute:>5} min  {} of {} cases", self.bar.position(), self.bar.length().unwrap_or(0));
             }
         }
@@ -246,7 +250,7 @@ impl Progress {
     }
 
     /// Records that a core has no further seeds.
-    pub(super) fn rests(&self) {
+    pub(super) fn add_idle_core(&self) {
         self.idle.fetch_add(1, Ordering::Relaxed);
     }
 

@@ -7,24 +7,24 @@ use std::time::Duration;
 
 use super::CampaignPlan;
 use super::report::{Progress, Report};
-use crate::sim::notes::Looped;
+use crate::sim::notes::LoopCounters;
 use crate::sim::rng::Rng;
 use crate::sim::scheduler::Scheduler;
 
 /// The result of one seed.
 #[derive(Debug, Default)]
-pub(super) struct Tried {
+pub(super) struct SeedResult {
     /// Number of cases.
     pub(super) cases: u64,
     /// Number of cases without a decision.
     pub(super) undecided: u64,
     /// With `--speculate on`: counters of the loops of all runs.
-    pub(super) looped: Looped,
+    pub(super) loop_counters: LoopCounters,
     /// The failures.
     pub(super) failures: Vec<String>,
 }
 
-impl Tried {
+impl SeedResult {
     /// Adds a failure with the command that repeats it.
     pub(super) fn fail(&mut self, campaign: &str, scheduler: Scheduler, seed: u64, what: impl std::fmt::Display) {
         let how = scheduler.flag();
@@ -34,14 +34,14 @@ impl Tried {
 
 /// Runs `one` with consecutive seeds, from the plan's seed on, until the number of cases reaches the budget. A seed that has
 /// begun is completed, so `--budget 1` runs all cases of one seed.
-pub(super) fn each(plan: &CampaignPlan, progress: &Progress, one: impl Fn(u64) -> Tried + Sync) -> Report {
+pub(super) fn run_seeds(plan: &CampaignPlan, progress: &Progress, one: impl Fn(u64) -> SeedResult + Sync) -> Report {
     let name = |at| format!("--seed {}", plan.seed.wrapping_add(at));
     on_all_cores(plan.budget, progress, name, |at, done| (done < plan.budget).then(|| one(plan.seed.wrapping_add(at))))
 }
 
 /// Selects numbered cases of a seed: the plan's case, or a random sample if there are more cases than its budget. Returns
 /// them with their numbers, in random order.
-pub(super) fn chosen<T>(campaign: &str, plan: &CampaignPlan, all: impl Iterator<Item = T>) -> Vec<(u64, T)> {
+pub(super) fn select_cases<T>(campaign: &str, plan: &CampaignPlan, all: impl Iterator<Item = T>) -> Vec<(u64, T)> {
     let mut cases: Vec<(u64, T)> = (0..).zip(all).collect();
     if let Some(case) = plan.case {
         cases.retain(|(number, _)| *number == case);
@@ -60,23 +60,23 @@ pub(super) fn chosen<T>(campaign: &str, plan: &CampaignPlan, all: impl Iterator<
 }
 
 /// Runs `one` with each of `cases`.
-pub(super) fn every<T: Sync>(
+pub(super) fn run_cases<T: Sync>(
     cases: &[T],
     progress: &Progress,
     name: impl Fn(&T) -> String + Sync,
-    one: impl Fn(&T) -> Tried + Sync,
+    one: impl Fn(&T) -> SeedResult + Sync,
 ) -> Report {
     let case = |at| cases.get(usize::try_from(at).ok()?);
     on_all_cores(u64::MAX, progress, |at| case(at).map(&name).unwrap_or_default(), |at, _| case(at).map(&one))
 }
 
 /// Calls `one` with each of `cases` and its index, on this core and on cores without further seeds.
-pub(super) fn shared<T: Sync, R: Send>(
+pub(super) fn share_cases<T: Sync, R: Send>(
     cases: &[T],
     progress: &Progress,
     one: impl Fn(usize, &T) -> R + Sync,
 ) -> Vec<R> {
-    goes_on();
+    report_progress();
     let share = cases.len().div_ceil(1 + progress.idle_cores()).max(1);
     let part = |(number, cases): (usize, &[T])| {
         cases.iter().enumerate().map(|(at, case)| one(number * share + at, case)).collect::<Vec<R>>()
@@ -94,47 +94,47 @@ pub(super) fn shared<T: Sync, R: Send>(
 }
 
 /// Interval of the watchdog's checks.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Maximum number of checks between two signs of progress: 120 s during which this process ran, far more than any machine
 /// needs. Simulated hangs are detected in simulated time; this limit detects all others.
-const HANG: u32 = 120 * 20;
+const MAX_POLLS: u32 = 120 * 20;
 
 /// Exit status of a campaign without a result: neither a pass nor a finding.
 const BROKEN: i32 = 3;
 
 thread_local! {
     /// Number of the watchdog's checks since this core's last sign of progress.
-    static LOOKS: Arc<AtomicU32> = Arc::default();
+    static POLLS: Arc<AtomicU32> = Arc::default();
 }
 
 /// Reports progress of this core's seed to the watchdog.
-pub(super) fn goes_on() {
-    LOOKS.with(|looks| looks.store(0, Ordering::Relaxed));
+pub(super) fn report_progress() {
+    POLLS.with(|polls| polls.store(0, Ordering::Relaxed));
 }
 
 /// The current seed of a core, if any, and the counter of the watchdog.
 #[derive(Default)]
-struct Begun {
+struct CoreProgress {
     name: Mutex<Option<String>>,
-    looks: OnceLock<Arc<AtomicU32>>,
+    polls: OnceLock<Arc<AtomicU32>>,
 }
 
-impl Begun {
+impl CoreProgress {
     /// Sets the current seed of this core, or none.
-    fn at(&self, name: Option<String>) {
-        LOOKS.with(|looks| drop(self.looks.set(Arc::clone(looks))));
-        goes_on();
+    fn set_seed(&self, name: Option<String>) {
+        POLLS.with(|polls| drop(self.polls.set(Arc::clone(polls))));
+        report_progress();
         *lock(&self.name) = name;
     }
 }
 
 /// Ends the process if a seed hangs, and names the seed: its thread cannot be ended.
-fn end_hanging(begun: &[Begun]) {
-    for seed in begun {
-        if let (Some(at), Some(looks)) = (&*lock(&seed.name), seed.looks.get())
-            && looks.fetch_add(1, Ordering::Relaxed) > HANG
+fn exit_if_hanging(cores: &[CoreProgress]) {
+    for core in cores {
+        if let (Some(at), Some(polls)) = (&*lock(&core.name), core.polls.get())
+            && polls.fetch_add(1, Ordering::Relaxed) > MAX_POLLS
         {
-            println!("BROKEN {at} has not ended for {:?}", LOOK * HANG);
+            println!("BROKEN {at} has not ended for {:?}", POLL_INTERVAL * MAX_POLLS);
             std::process::exit(BROKEN);
         }
     }
@@ -150,41 +150,41 @@ fn on_all_cores(
     most: u64,
     progress: &Progress,
     name: impl Fn(u64) -> String + Sync,
-    next: impl Fn(u64, u64) -> Option<Tried> + Sync,
+    next: impl Fn(u64, u64) -> Option<SeedResult> + Sync,
 ) -> Report {
     let cores = thread::available_parallelism().map_or(1, usize::from) as u64;
     let count = AtomicU64::new(0);
     let done = AtomicU64::new(0);
     let report = Mutex::new(Report::default());
-    let begun: Vec<Begun> = (0..cores.min(most)).map(|_| Begun::default()).collect();
-    let left = AtomicU64::new(begun.len() as u64);
+    let core_progress: Vec<CoreProgress> = (0..cores.min(most)).map(|_| CoreProgress::default()).collect();
+    let left = AtomicU64::new(core_progress.len() as u64);
     thread::scope(|scope| {
         scope.spawn(|| {
             while left.load(Ordering::Relaxed) > 0 {
-                end_hanging(&begun);
-                thread::park_timeout(LOOK);
+                exit_if_hanging(&core_progress);
+                thread::park_timeout(POLL_INTERVAL);
             }
         });
-        for begun in &begun {
+        for core in &core_progress {
             scope.spawn(|| {
                 // No case is completed before the first call, so the given seed is always tried.
                 while !progress.is_over() {
                     let at = count.fetch_add(1, Ordering::Relaxed);
-                    begun.at(Some(name(at)));
-                    let Some(tried) = next(at, done.load(Ordering::Relaxed)) else { break };
-                    if !tried.failures.is_empty() {
+                    core.set_seed(Some(name(at)));
+                    let Some(seed_result) = next(at, done.load(Ordering::Relaxed)) else { break };
+                    if !seed_result.failures.is_empty() {
                         progress.failed();
                     }
-                    done.fetch_add(tried.cases.max(1), Ordering::Relaxed);
-                    progress.add(tried.cases);
+                    done.fetch_add(seed_result.cases.max(1), Ordering::Relaxed);
+                    progress.add(seed_result.cases);
                     let mut report = lock(&report);
-                    report.tried += tried.cases;
-                    report.undecided += tried.undecided;
-                    report.looped += tried.looped;
-                    tried.failures.into_iter().for_each(|what| report.fail(what));
+                    report.tried += seed_result.cases;
+                    report.undecided += seed_result.undecided;
+                    report.loop_counters += seed_result.loop_counters;
+                    seed_result.failures.into_iter().for_each(|what| report.fail(what));
                 }
-                begun.at(None);
-                progress.rests();
+                core.set_seed(None);
+                progress.add_idle_core();
                 left.fetch_sub(1, Ordering::Relaxed);
             });
         }

@@ -15,8 +15,8 @@ use storage::{Background, Database, Options, SecondaryIndex, Table, TxnError};
 
 use super::CampaignPlan;
 use super::report::{Progress, Report};
-use super::seeds::{self, Tried};
-use crate::sim::caught::caught;
+use super::seeds::{self, SeedResult};
+use crate::sim::panics::catch_panic;
 use crate::sim::rng::Rng;
 
 /// The table, with an index on a column that some shapes update.
@@ -195,26 +195,27 @@ fn batches(rows: &Rows, rng: &mut Rng, clock: u64) -> Change {
 
 /// Runs the campaign.
 pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
-    seeds::each(plan, progress, |seed| {
-        let mut tried = Tried { cases: 1, ..Tried::default() };
+    seeds::run_seeds(plan, progress, |seed| {
+        let mut seed_result = SeedResult { cases: 1, ..SeedResult::default() };
         let (name, shape) = SHAPES[(seed % SHAPES.len() as u64) as usize];
-        let told = caught(|| one(seed, shape)).and_then(|told| told.unwrap_or_else(|| Err("stopped".into())));
-        if let Err(what) = told {
-            tried.fail("space", plan.scheduler, seed, format!("seed {seed} ({name}): {what}"));
+        let ended =
+            catch_panic(|| run_seed(seed, shape)).and_then(|ended| ended.unwrap_or_else(|| Err("stopped".into())));
+        if let Err(what) = ended {
+            seed_result.fail("space", plan.scheduler, seed, format!("seed {seed} ({name}): {what}"));
         }
-        tried
+        seed_result
     })
 }
 
 /// A database between two kills.
-struct Life {
+struct RunningDatabase {
     db: Database,
     disk: SimDisk,
     now_ns: Arc<AtomicU64>,
 }
 
-impl Life {
-    fn open(disk: SimDisk, seed: u64, now_ns: &Arc<AtomicU64>) -> Result<Life, String> {
+impl RunningDatabase {
+    fn open(disk: SimDisk, seed: u64, now_ns: &Arc<AtomicU64>) -> Result<RunningDatabase, String> {
         let mut rng = Rng::new(seed ^ 0x5bace);
         let options = Options::new()
             .buffer_pool(rng.pick(&[2 << 20, 4 << 20, 32 << 20]))
@@ -228,7 +229,7 @@ impl Life {
             .background(Background::Inline);
         let db = options.open_on(Arc::new(disk.clone())).map_err(|e| format!("opening: {e}"))?;
         db.table(&ROWS).map_err(|e| format!("the table: {e}"))?;
-        Ok(Life { db, disk, now_ns: Arc::clone(now_ns) })
+        Ok(RunningDatabase { db, disk, now_ns: Arc::clone(now_ns) })
     }
 
     fn change(&self, change: &Change) -> Result<(), TxnError> {
@@ -265,19 +266,19 @@ impl Life {
     }
 }
 
-fn one(seed: u64, shape: fn(&Rows, &mut Rng, u64) -> Change) -> Result<(), String> {
+fn run_seed(seed: u64, shape: fn(&Rows, &mut Rng, u64) -> Change) -> Result<(), String> {
     /// Minimum ratio of inserted bytes to the maximum of live bytes.
     const TURNS: u64 = 30;
     let mut rng = Rng::new(seed);
     let now_ns = Arc::new(AtomicU64::new(1));
-    let mut life = Life::open(SimDisk::new(seed), seed, &now_ns)?;
+    let mut life = RunningDatabase::open(SimDisk::new(seed), seed, &now_ns)?;
     let mut rows = Rows::new();
-    let (mut live, mut most, mut came) = (0_u64, 1_u64 << 20, 0_u64);
+    let (mut live, mut max_live, mut inserted) = (0_u64, 1_u64 << 20, 0_u64);
     let mut clock = 0;
-    while came < TURNS * most && clock < 20_000 {
+    while inserted < TURNS * max_live && clock < 20_000 {
         clock += 1;
         let change = shape(&rows, &mut rng, clock);
-        came += change.bytes();
+        inserted += change.bytes();
         if rng.once_in(60) {
             life.disk.power_off_after(rng.below(200));
         }
@@ -287,7 +288,7 @@ fn one(seed: u64, shape: fn(&Rows, &mut Rng, u64) -> Change) -> Result<(), Strin
                 // Only a restart shows if the transaction is durable.
                 let mut after = rows.clone();
                 change.apply(&mut after);
-                life = Life::open(life.kill(&mut rng), rng.next(), &now_ns)?;
+                life = RunningDatabase::open(life.kill(&mut rng), rng.next(), &now_ns)?;
                 let found = life.rows()?;
                 if found != rows && found != after {
                     return Err(format!("after a kill at {clock}: {} rows, of {}", found.len(), rows.len()));
@@ -302,13 +303,13 @@ fn one(seed: u64, shape: fn(&Rows, &mut Rng, u64) -> Change) -> Result<(), Strin
             if !life.disk.is_off() {
                 return Err(error);
             }
-            life = Life::open(life.kill(&mut rng), rng.next(), &now_ns)?;
+            life = RunningDatabase::open(life.kill(&mut rng), rng.next(), &now_ns)?;
             if life.rows()? != rows {
                 return Err(format!("after a kill between transactions, at {clock}: other rows"));
             }
         }
         live = rows.values().map(|row| size_of_row(row)).sum();
-        most = most.max(live);
+        max_live = max_live.max(live);
         if clock % 16 == 0 && !life.disk.is_off() {
             let file = match life.db.sizes() {
                 Ok(sizes) => sizes.data_file,
@@ -316,19 +317,19 @@ fn one(seed: u64, shape: fn(&Rows, &mut Rng, u64) -> Change) -> Result<(), Strin
                 Err(_) if life.disk.is_off() => continue,
                 Err(error) => return Err(format!("sizes: {error}")),
             };
-            let bound = 2 * most + CONSTANT;
+            let bound = 2 * max_live + CONSTANT;
             if file > bound {
-                let what = format!("the file has {file} bytes, {live} live, at most {most} did: above {bound}");
+                let what = format!("the file has {file} bytes, {live} live, at most {max_live} did: above {bound}");
                 return Err(format!("transaction {clock}: {what}"));
             }
         }
     }
     life.disk.power_off_after(u64::MAX);
-    quiet(&life, &mut rng, live)
+    check_at_end(&life, &mut rng, live)
 }
 
 /// At the end, checks that compaction removes all dead data, and that the pages are valid.
-fn quiet(life: &Life, rng: &mut Rng, live: u64) -> Result<(), String> {
+fn check_at_end(life: &RunningDatabase, rng: &mut Rng, live: u64) -> Result<(), String> {
     for _ in 0..3000 {
         life.step(rng)?;
     }

@@ -14,8 +14,8 @@ use storage::{Database, Durability, OpenTable, Table, TxnError};
 
 use super::CampaignPlan;
 use super::report::{Progress, Report};
-use super::seeds::{self, Tried};
-use crate::sim::ahead::{Ahead, Spot};
+use super::seeds::{self, SeedResult};
+use crate::sim::loop_store::{LoopStore, RowPosition};
 use crate::sim::rng::Rng;
 use crate::sim::tables::Bytes;
 
@@ -29,14 +29,14 @@ const TABLE: Table<Bytes, Vec<u8>> = Table::new("rows");
 
 /// Runs the campaign.
 pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
-    seeds::each(plan, progress, |seed| {
-        let mut tried = Tried { cases: LOOPS, ..Tried::default() };
+    seeds::run_seeds(plan, progress, |seed| {
+        let mut seed_result = SeedResult { cases: LOOPS, ..SeedResult::default() };
         let mut rng = Rng::new(seed);
-        let ran = if seed % 2 == 0 { alone(&mut rng) } else { beside_others(&mut rng) };
+        let ran = if seed % 2 == 0 { compare_with_oracle(&mut rng) } else { run_beside_transactions(&mut rng) };
         if let Err(what) = ran {
-            tried.fail("speculate", plan.scheduler, seed, what);
+            seed_result.fail("speculate", plan.scheduler, seed, what);
         }
-        tried
+        seed_result
     })
 }
 
@@ -44,27 +44,27 @@ pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
 struct Numbers<'d> {
     db: &'d Database,
     table: OpenTable<Bytes, Vec<u8>>,
-    ahead: Ahead<'d>,
+    ahead: LoopStore<'d>,
 }
 
 impl<'d> Numbers<'d> {
     fn open(db: &'d Database) -> Result<Numbers<'d>, String> {
         let table = db.table(&TABLE).map_err(|error| error.to_string())?;
-        Ok(Numbers { db, table, ahead: Ahead::new(db, &[table]) })
+        Ok(Numbers { db, table, ahead: LoopStore::new(db, &[table]) })
     }
 }
 
 /// Number of escaped effects that have not been undone, by item and step.
-type Held = Arc<Mutex<BTreeMap<(u64, usize), i32>>>;
+type EscapedEffects = Arc<Mutex<BTreeMap<(u64, usize), i32>>>;
 
 /// Counts an escaped effect (1), or its undo (-1).
-fn hold(held: &Held, at: (u64, usize), times: i32) {
+fn count_effect(held: &EscapedEffects, at: (u64, usize), times: i32) {
     *held.lock().unwrap_or_else(PoisonError::into_inner).entry(at).or_default() += times;
 }
 
 /// Position of a key in the only table.
-fn at(key: u8) -> Spot {
-    Spot { table: 0, key: vec![key] }
+fn at(key: u8) -> RowPosition {
+    RowPosition { table: 0, key: vec![key] }
 }
 
 /// The row of a number.
@@ -73,7 +73,7 @@ fn row(number: u64) -> Vec<u8> {
 }
 
 /// The write of the sequential part for the result of an iteration, if any.
-fn written_in_order(result: u64) -> Option<(u8, u64)> {
+fn sequential_write(result: u64) -> Option<(u8, u64)> {
     result.is_multiple_of(3).then_some(((result / 3 % KEYS) as u8, result + 1))
 }
 
@@ -82,7 +82,7 @@ fn number(row: &[u8]) -> u64 {
 }
 
 /// Reads a number in an iteration.
-fn get(epoch: &mut Epoch<'_, Ahead<'_>>, key: u8) -> Result<Option<u64>, TxnError> {
+fn get(epoch: &mut Epoch<'_, LoopStore<'_>>, key: u8) -> Result<Option<u64>, TxnError> {
     epoch.view(&at(key), |row| row.map(|row| number(row)))
 }
 
@@ -125,7 +125,7 @@ fn mix(number: u64, more: Option<u64>) -> u64 {
 }
 
 /// Runs an iteration on the oracle's map.
-fn on_map(rows: &mut BTreeMap<u8, u64>, held: &Held, item: u64, steps: &[Step]) -> Result<u64, u64> {
+fn run_on_map(rows: &mut BTreeMap<u8, u64>, held: &EscapedEffects, item: u64, steps: &[Step]) -> Result<u64, u64> {
     let mut number = item;
     for (at, step) in steps.iter().enumerate() {
         match *step {
@@ -145,7 +145,7 @@ fn on_map(rows: &mut BTreeMap<u8, u64>, held: &Held, item: u64, steps: &[Step]) 
                     rows.remove(&key);
                 }
             }
-            Step::Escape => hold(held, (item, at), 1),
+            Step::Escape => count_effect(held, (item, at), 1),
             Step::MayFail if number.is_multiple_of(13) => return Err(number),
             Step::MayFail => {}
         }
@@ -154,19 +154,24 @@ fn on_map(rows: &mut BTreeMap<u8, u64>, held: &Held, item: u64, steps: &[Step]) 
 }
 
 /// Reason for which an iteration ended the loop.
-enum Broken {
+enum IterationError {
     Failed(u64),
     Store(TxnError),
 }
 
-impl From<TxnError> for Broken {
-    fn from(error: TxnError) -> Broken {
-        Broken::Store(error)
+impl From<TxnError> for IterationError {
+    fn from(error: TxnError) -> IterationError {
+        IterationError::Store(error)
     }
 }
 
 /// Runs the same iteration speculatively.
-fn ahead(epoch: &mut Epoch<'_, Ahead<'_>>, held: &Held, item: u64, steps: &[Step]) -> Result<u64, Broken> {
+fn run_speculatively(
+    epoch: &mut Epoch<'_, LoopStore<'_>>,
+    held: &EscapedEffects,
+    item: u64,
+    steps: &[Step],
+) -> Result<u64, IterationError> {
     let mut number = item;
     for (nth, step) in steps.iter().enumerate() {
         match *step {
@@ -189,9 +194,9 @@ fn ahead(epoch: &mut Epoch<'_, Ahead<'_>>, held: &Held, item: u64, steps: &[Step
             }
             Step::Escape => {
                 let undone = Arc::clone(held);
-                epoch.escape(|| hold(held, (item, nth), 1), move |()| hold(&undone, (item, nth), -1));
+                epoch.escape(|| count_effect(held, (item, nth), 1), move |()| count_effect(&undone, (item, nth), -1));
             }
-            Step::MayFail if number.is_multiple_of(13) => return Err(Broken::Failed(number)),
+            Step::MayFail if number.is_multiple_of(13) => return Err(IterationError::Failed(number)),
             Step::MayFail => {}
         }
     }
@@ -231,7 +236,7 @@ fn all(numbers: &Numbers<'_>) -> Result<BTreeMap<u8, u64>, TxnError> {
 }
 
 /// Compares loops with the oracle.
-fn alone(rng: &mut Rng) -> Result<(), String> {
+fn compare_with_oracle(rng: &mut Rng) -> Result<(), String> {
     let db = open()?;
     let numbers = Numbers::open(&db)?;
     let options = options(rng);
@@ -243,12 +248,12 @@ fn alone(rng: &mut Rng) -> Result<(), String> {
             (0..rng.below(20)).map(|_| (0..rng.below(16)).map(|_| draw(rng)).collect()).collect();
         let (before, writes) = (rows.clone(), rng.once_in(2));
         let (mut results, mut end) = (Vec::new(), None);
-        let (to_hold, held) = (Held::default(), Held::default());
+        let (to_hold, held) = (EscapedEffects::default(), EscapedEffects::default());
         for (item, steps) in items.iter().enumerate() {
-            match on_map(&mut rows, &to_hold, item as u64, steps) {
+            match run_on_map(&mut rows, &to_hold, item as u64, steps) {
                 Ok(result) => {
                     results.push(result);
-                    if let Some((key, number)) = written_in_order(result).filter(|_| writes) {
+                    if let Some((key, number)) = sequential_write(result).filter(|_| writes) {
                         rows.insert(key, number);
                     }
                 }
@@ -261,14 +266,14 @@ fn alone(rng: &mut Rng) -> Result<(), String> {
         let mut tx = db.begin().map_err(|error| failed(error.to_string()))?;
         tx.hand_over();
         let mut got = Vec::new();
-        let body = |epoch: &mut Epoch<'_, Ahead<'_>>, (item, steps): &(usize, &Vec<Step>)| {
-            ahead(epoch, &held, *item as u64, steps)
+        let body = |epoch: &mut Epoch<'_, LoopStore<'_>>, (item, steps): &(usize, &Vec<Step>)| {
+            run_speculatively(epoch, &held, *item as u64, steps)
         };
         let (ahead, items_in_order) = (&numbers.ahead, items.iter().enumerate());
         let ran = if writes {
             speculator.run(ahead, &mut tx, items_in_order, body, |tx, result| {
                 got.push(result);
-                let write = written_in_order(result);
+                let write = sequential_write(result);
                 write.map_or(Ok(()), |(key, number)| tx.raw_mut().put(&numbers.table, &[key], &row(number)))?;
                 Ok(())
             })
@@ -277,8 +282,8 @@ fn alone(rng: &mut Rng) -> Result<(), String> {
         };
         let ended = match ran {
             Ok(()) => None,
-            Err(LoopError::Body(Broken::Failed(number))) => Some(number),
-            Err(LoopError::Body(Broken::Store(error)) | LoopError::Store(error)) => {
+            Err(LoopError::Body(IterationError::Failed(number))) => Some(number),
+            Err(LoopError::Body(IterationError::Store(error)) | LoopError::Store(error)) => {
                 return Err(failed(error.to_string()));
             }
             Err(error) => {
@@ -296,7 +301,7 @@ fn alone(rng: &mut Rng) -> Result<(), String> {
         } else {
             tx.commit_async().map_err(|error| failed(error.to_string()))?;
         }
-        let taken = |held: &Held| -> Vec<_> {
+        let taken = |held: &EscapedEffects| -> Vec<_> {
             let held = held.lock().unwrap_or_else(PoisonError::into_inner);
             held.iter().filter(|(_, times)| **times != 0).map(|(at, times)| (*at, *times)).collect()
         };
@@ -326,7 +331,7 @@ fn transfer(numbers: &Numbers<'_>, rng: &mut Rng) -> Result<(), TxnError> {
 
 /// Runs loops of transfers and sums, concurrently with transactions of transfers. No amount may be lost, and each sum must
 /// be the total.
-fn beside_others(rng: &mut Rng) -> Result<(), String> {
+fn run_beside_transactions(rng: &mut Rng) -> Result<(), String> {
     let db = open()?;
     let numbers = Numbers::open(&db)?;
     let start: Result<(), TxnError> = db.transact(|tx| {
@@ -363,7 +368,7 @@ fn beside_others(rng: &mut Rng) -> Result<(), String> {
 
 /// Runs a loop of transfers in one transaction. Each iteration also sums all rows. Retries after a deadlock.
 fn sums<'d>(
-    speculator: &mut Speculator<Ahead<'d>>,
+    speculator: &mut Speculator<LoopStore<'d>>,
     numbers: &Numbers<'d>,
     moves: &[(u8, u8, u64)],
 ) -> Result<(), String> {
@@ -371,7 +376,7 @@ fn sums<'d>(
         let mut tx = numbers.db.begin().map_err(|error| error.to_string())?;
         tx.hand_over();
         let mut wrong = Vec::new();
-        let body = |epoch: &mut Epoch<'_, Ahead<'d>>, &&(from, to, amount): &&(u8, u8, u64)| {
+        let body = |epoch: &mut Epoch<'_, LoopStore<'d>>, &&(from, to, amount): &&(u8, u8, u64)| {
             let has = get(epoch, from)?.unwrap_or(0);
             if from != to && has >= amount {
                 epoch.put(at(from), row(has - amount));

@@ -15,7 +15,7 @@ use itas::{Aggregation, Board, CoreSettings, GroupId, Groups, Role, Scheduler};
 
 use super::CampaignPlan;
 use super::report::{Progress, Report};
-use super::seeds::{self, Tried};
+use super::seeds::{self, SeedResult};
 use crate::sim::order::nanos;
 use crate::sim::rng::Rng;
 
@@ -25,12 +25,12 @@ const SLICES: u64 = 500;
 
 /// Runs the campaign.
 pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
-    seeds::each(plan, progress, |seed| {
-        let mut tried = Tried { cases: 1, ..Tried::default() };
-        if let Err(what) = one(&mut Rng::new(seed)) {
-            tried.fail("starvation", plan.scheduler, seed, format!("seed {seed}: {what}"));
+    seeds::run_seeds(plan, progress, |seed| {
+        let mut seed_result = SeedResult { cases: 1, ..SeedResult::default() };
+        if let Err(what) = run_seed(&mut Rng::new(seed)) {
+            seed_result.fail("starvation", plan.scheduler, seed, format!("seed {seed}: {what}"));
         }
-        tried
+        seed_result
     })
 }
 
@@ -71,7 +71,7 @@ fn settings(rng: &mut Rng) -> CoreSettings {
 
 /// Parameters of a load: the behaviour of each run of a fiber is drawn from them.
 #[derive(Clone, Copy)]
-struct Tendencies {
+struct FiberBehaviour {
     /// A run overruns its slice once in this number of runs.
     overruns: u64,
     /// A fiber waits (`waits`) or ends (`ends`) once in this number of runs.
@@ -85,7 +85,7 @@ struct Tendencies {
     fresh: bool,
 }
 
-fn one(rng: &mut Rng) -> Result<(), String> {
+fn run_seed(rng: &mut Rng) -> Result<(), String> {
     let cores = 1 + rng.index(4);
     let groups = Groups::new();
     let first = settings(rng);
@@ -107,7 +107,7 @@ fn one(rng: &mut Rng) -> Result<(), String> {
             cores_in_time.arrive(core, fiber, ids[rng.index(ids.len())], at);
         }
     }
-    let tendencies = Tendencies {
+    let behaviour = FiberBehaviour {
         overruns: rng.pick(&[2, 20, u64::MAX]),
         waits: rng.pick(&[2, 5, 100, u64::MAX]),
         // With 1 and no pause, the fibers of a slot follow each other directly, and each is new to the core.
@@ -120,20 +120,21 @@ fn one(rng: &mut Rng) -> Result<(), String> {
     let mut unused = fibers..;
     for part in 0..PARTS {
         let mut model = |_: usize, _: u32, group: GroupId, slice: u64, _: u64| {
-            run_of(&mut draws, tendencies, group, &ids, slice, &mut unused)
+            draw_run(&mut draws, behaviour, group, &ids, slice, &mut unused)
         };
         cores_in_time.run(SLICES, &mut model).map_err(|error| error.to_string())?;
         for core in 0..cores {
-            held(cores_in_time.scheduler(core)).map_err(|what| format!("core {core}, part {part}: {what}"))?;
+            check_wait_bound(cores_in_time.scheduler(core))
+                .map_err(|what| format!("core {core}, part {part}: {what}"))?;
             change(rng, core, &mut cores_in_time, &groups, &board, &ids)?;
         }
     }
     Ok(())
 }
 
-fn run_of(
+fn draw_run(
     rng: &mut Rng,
-    of: Tendencies,
+    of: FiberBehaviour,
     group: GroupId,
     ids: &[GroupId],
     slice: u64,
@@ -161,7 +162,7 @@ fn run_of(
     Run { ns, after }
 }
 
-fn held(scheduler: &Scheduler) -> Result<(), String> {
+fn check_wait_bound(scheduler: &Scheduler) -> Result<(), String> {
     let (longest, bound) = (scheduler.longest_wait_ns(), scheduler.wait_bound().as_nanos());
     if u128::from(longest) <= bound {
         return Ok(());

@@ -14,11 +14,11 @@ use storage::{
 
 use super::CampaignPlan;
 use super::report::{Progress, Report};
-use super::seeds::{self, Tried};
-use crate::sim::caught::{caught, find};
+use super::seeds::{self, SeedResult};
 use crate::sim::order::{Role, Sim};
+use crate::sim::panics::{catch_panic, raise_finding};
 use crate::sim::rng::Rng;
-use crate::sim::watch::Watched;
+use crate::sim::watch::ObservedDisk;
 
 const ROWS: Table<u64, Vec<u8>> = Table::new("sustained");
 /// Number of rows of each worker, and bytes of each: about two megabytes in total.
@@ -26,15 +26,15 @@ const COUNT: u64 = 1500;
 const BYTES: usize = 400;
 const WORKERS: u64 = 3;
 /// The key of the transaction that holds the log; no worker uses it.
-const HELD: u64 = u64::MAX;
+const HOLDER_KEY: u64 = u64::MAX;
 /// Minimum multiple of the log limit that is written, and minimum simulated time of the load.
-const LAPS: u64 = 20;
-const LEAST_NS: u64 = 120_000_000_000;
+const MIN_LOG_MULTIPLE: u64 = 20;
+const MIN_LOAD_NS: u64 = 120_000_000_000;
 /// Maximum simulated time without a commit, except while a transaction holds the log.
-const LONGEST_PAUSE_NS: u64 = 10_000_000_000;
+const MAX_PAUSE_NS: u64 = 10_000_000_000;
 /// The same with a continuous reader: each of its rows is a step of 7 ms on average, and a transaction of 20 rows waits for
 /// tens of page reads, each of which takes several rounds of all actors.
-const LONGEST_PAUSE_BESIDE_READER_NS: u64 = 60_000_000_000;
+const MAX_PAUSE_BESIDE_READER_NS: u64 = 60_000_000_000;
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
@@ -42,20 +42,23 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Runs the campaign.
 pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
-    seeds::each(plan, progress, |seed| {
-        let mut tried = Tried { cases: 1, ..Tried::default() };
-        let load = Load::of(seed);
-        let ended = caught(|| if load == Load::Shared { shared(seed) } else { one(plan, seed, load) });
+    seeds::run_seeds(plan, progress, |seed| {
+        let mut seed_result = SeedResult { cases: 1, ..SeedResult::default() };
+        let load = LoadKind::of(seed);
+        let ended =
+            catch_panic(
+                || if load == LoadKind::Shared { run_shared_services(seed) } else { run_case(plan, seed, load) },
+            );
         if let Err(what) = ended.and_then(|ended| ended.unwrap_or_else(|| Err("stopped".into()))) {
-            tried.fail("sustained", plan.scheduler, seed, format!("{load:?}: {what}"));
+            seed_result.fail("sustained", plan.scheduler, seed, format!("{load:?}: {what}"));
         }
-        tried
+        seed_result
     })
 }
 
 /// Kind of load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Load {
+enum LoadKind {
     /// The smallest pool: evictions never end.
     TinyPool,
     /// Checkpoints are due every few transactions.
@@ -70,20 +73,20 @@ enum Load {
     Shared,
 }
 
-impl Load {
-    fn of(seed: u64) -> Load {
-        use Load::{LongReader, LongTransaction, Shared, SlowDisk, TinyInterval, TinyPool};
+impl LoadKind {
+    fn of(seed: u64) -> LoadKind {
+        use LoadKind::{LongReader, LongTransaction, Shared, SlowDisk, TinyInterval, TinyPool};
         [TinyPool, TinyInterval, SlowDisk, LongTransaction, LongReader, Shared][(seed % 6) as usize]
     }
 
     /// Returns true if a transaction may be refused because the log is full.
     fn may_refuse(self) -> bool {
-        self == Load::LongTransaction
+        self == LoadKind::LongTransaction
     }
 
     /// Maximum simulated time without a commit.
     fn longest_pause_ns(self) -> u64 {
-        if self == Load::LongReader { LONGEST_PAUSE_BESIDE_READER_NS } else { LONGEST_PAUSE_NS }
+        if self == LoadKind::LongReader { MAX_PAUSE_BESIDE_READER_NS } else { MAX_PAUSE_NS }
     }
 }
 
@@ -98,11 +101,11 @@ struct Sizes {
 }
 
 impl Sizes {
-    fn draw(load: Load, rng: &mut Rng) -> Sizes {
+    fn draw(load: LoadKind, rng: &mut Rng) -> Sizes {
         let limit = rng.pick(&[1 << 20, 1 << 20, 2 << 20]);
         Sizes {
-            pool: if load == Load::TinyPool { MIN_POOL_BYTES } else { rng.pick(&[2, 4]) * MIN_POOL_BYTES },
-            every: if load == Load::TinyInterval { 64 << 10 } else { limit / 4 },
+            pool: if load == LoadKind::TinyPool { MIN_POOL_BYTES } else { rng.pick(&[2, 4]) * MIN_POOL_BYTES },
+            every: if load == LoadKind::TinyInterval { 64 << 10 } else { limit / 4 },
             limit,
             segment: rng.pick(&[32 << 10, 64 << 10]),
             durability: rng.pick(&[Durability::Sync, Durability::Async]),
@@ -139,7 +142,7 @@ struct SustainedRun<'a> {
     sim: &'a dyn Sim,
     disk: &'a SimDisk,
     sizes: Sizes,
-    load: Load,
+    load: LoadKind,
     now_ns: &'a AtomicU64,
     /// Time of the last commit.
     committed_ns: AtomicU64,
@@ -157,22 +160,22 @@ struct Counts {
     tried: Vec<u32>,
 }
 
-fn one(plan: &CampaignPlan, seed: u64, load: Load) -> Result<(), String> {
+fn run_case(plan: &CampaignPlan, seed: u64, load: LoadKind) -> Result<(), String> {
     let mut rng = Rng::new(seed ^ 0x5057_a14e);
     let sizes = Sizes::draw(load, &mut rng);
     let disk = SimDisk::new(seed);
     let now_ns = Arc::new(AtomicU64::new(1));
     let servants = 3;
     let sim = plan.scheduler.sim(seed, WORKERS as usize + servants + 1, Arc::clone(&now_ns));
-    let slow = if load == Load::SlowDisk { rng.pick(&[200_000, 2_000_000]) } else { 0 };
+    let slow = if load == LoadKind::SlowDisk { rng.pick(&[200_000, 2_000_000]) } else { 0 };
     let time = Arc::clone(&now_ns);
-    let watched = Watched::new(&disk, move |_, call| {
+    let observed = ObservedDisk::new(&disk, move |_, call| {
         if matches!(call, Call::Write | Call::Sync) {
             time.fetch_add(slow, Ordering::Relaxed);
         }
     });
     let options = sizes.options(seed).clock(Arc::clone(&now_ns)).background(Background::Stepped).hook(sim.clone());
-    let db = options.open_on(Arc::new(watched)).map_err(|e| e.to_string())?;
+    let db = options.open_on(Arc::new(observed)).map_err(|e| e.to_string())?;
     let counts = Mutex::new(Counts {
         acknowledged: vec![0; (WORKERS * COUNT) as usize],
         tried: vec![0; (WORKERS * COUNT) as usize],
@@ -189,13 +192,13 @@ fn one(plan: &CampaignPlan, seed: u64, load: Load) -> Result<(), String> {
         refused: AtomicU64::new(0),
         counts,
     };
-    let ended = together(&shared, &mut rng);
+    let ended = run_load(&shared, &mut rng);
     let left = disk.crash(if rng.once_in(2) { Crash::Nothing } else { Crash::Random(rng.next()) });
     disk.power_off_after(0);
     let counts = lock(&shared.counts).clone();
     drop(db);
     ended?;
-    // The checkpoint interval determines the log that a restart reads; `together` has checked its length.
+    // The checkpoint interval determines the log that a restart reads; `run_load` has checked its length.
     let again = Arc::new(AtomicU64::new(1));
     let db = sizes.options(seed).clock(again).background(Background::Inline).open_on(Arc::new(left.clone()));
     let db = db.map_err(|e| format!("restart: {e}"))?;
@@ -205,22 +208,22 @@ fn one(plan: &CampaignPlan, seed: u64, load: Load) -> Result<(), String> {
 }
 
 /// Runs all workers and servants until the end of the load.
-fn together(shared: &SustainedRun<'_>, rng: &mut Rng) -> Result<(), String> {
+fn run_load(shared: &SustainedRun<'_>, rng: &mut Rng) -> Result<(), String> {
     let setup = || {
         let filled = shared.db.transact(|tx| (0..WORKERS * COUNT).try_for_each(|key| tx.insert(&ROWS, &key, &row(0))));
         match filled {
             Ok(()) => {}
             // The rows exceed the log's capacity for one transaction.
             Err(TxnError::Storage(StorageError::LogFull { .. })) => fill_in_parts(shared),
-            Err(error) => find(format!("setup: {error}")),
+            Err(error) => raise_finding(format!("setup: {error}")),
         }
     };
     let mut roles = servants(shared, rng);
     roles.insert(0, Role { serves: false, work: Box::new(setup) });
     shared.sim.run(roles)?;
     shared.committed_ns.store(shared.now_ns.load(Ordering::Relaxed), Ordering::Relaxed);
-    let end_ns = shared.now_ns.load(Ordering::Relaxed) + LEAST_NS;
-    let end_bytes = shared.db.stats().log_bytes + LAPS * shared.sizes.limit;
+    let end_ns = shared.now_ns.load(Ordering::Relaxed) + MIN_LOAD_NS;
+    let end_bytes = shared.db.stats().log_bytes + MIN_LOG_MULTIPLE * shared.sizes.limit;
     let lasts = move |shared: &SustainedRun<'_>| {
         shared.now_ns.load(Ordering::Relaxed) < end_ns || shared.db.stats().log_bytes < end_bytes
     };
@@ -231,18 +234,21 @@ fn together(shared: &SustainedRun<'_>, rng: &mut Rng) -> Result<(), String> {
         })
         .collect();
     match shared.load {
-        Load::LongTransaction => roles.push(Role { serves: false, work: Box::new(move || holder(shared, lasts)) }),
-        Load::LongReader => roles.push(Role { serves: false, work: Box::new(move || reader(shared, lasts)) }),
+        LoadKind::LongTransaction => roles.push(Role { serves: false, work: Box::new(move || holder(shared, lasts)) }),
+        LoadKind::LongReader => roles.push(Role { serves: false, work: Box::new(move || reader(shared, lasts)) }),
         _ => {}
     }
     roles.extend(servants(shared, rng));
     shared.sim.run(roles)?;
     let stats = shared.db.stats();
-    let least = if shared.load.may_refuse() { 2 } else { LAPS };
+    let least = if shared.load.may_refuse() { 2 } else { MIN_LOG_MULTIPLE };
     if stats.checkpoints < least {
-        return Err(format!("{} checkpoints in {LAPS} times the log's limit: {:?}", stats.checkpoints, shared.sizes));
+        return Err(format!(
+            "{} checkpoints in {MIN_LOG_MULTIPLE} times the log's limit: {:?}",
+            stats.checkpoints, shared.sizes
+        ));
     }
-    if shared.load == Load::LongTransaction && shared.refused.load(Ordering::Relaxed) == 0 {
+    if shared.load == LoadKind::LongTransaction && shared.refused.load(Ordering::Relaxed) == 0 {
         return Err(format!("a transaction held the log, and none was refused: {:?}", shared.sizes));
     }
     Ok(())
@@ -252,7 +258,7 @@ fn fill_in_parts(shared: &SustainedRun<'_>) {
     for from in (0..WORKERS * COUNT).step_by(100) {
         let part = from..(from + 100).min(WORKERS * COUNT);
         if let Err(error) = shared.db.transact(|tx| part.clone().try_for_each(|key| tx.put(&ROWS, &key, &row(0)))) {
-            find(format!("setup: {error}"));
+            raise_finding(format!("setup: {error}"));
         }
     }
 }
@@ -287,10 +293,10 @@ fn worker(shared: &SustainedRun<'_>, number: u64, mut rng: Rng, lasts: impl Fn(&
             Err(TxnError::Storage(StorageError::LogFull { holder, .. })) if shared.load.may_refuse() => {
                 shared.refused.fetch_add(1, Ordering::Relaxed);
                 if holder.is_none_or(|holder| holder.transaction.is_none()) {
-                    find("the log is full, and the transaction that holds it is not named".into());
+                    raise_finding("the log is full, and the transaction that holds it is not named".into());
                 }
             }
-            Err(error) => find(format!("worker {number}: {error}")),
+            Err(error) => raise_finding(format!("worker {number}: {error}")),
         }
         shared.sim.pause();
     }
@@ -301,7 +307,7 @@ fn worker(shared: &SustainedRun<'_>, number: u64, mut rng: Rng, lasts: impl Fn(&
 fn holder(shared: &SustainedRun<'_>, lasts: impl Fn(&SustainedRun<'_>) -> bool) {
     let mut round = 0;
     while lasts(shared) {
-        let begun = shared.db.begin().and_then(|mut tx| tx.put(&ROWS, &HELD, &row(round)).map(|_| tx));
+        let begun = shared.db.begin().and_then(|mut tx| tx.put(&ROWS, &HOLDER_KEY, &row(round)).map(|_| tx));
         let tx = match begun {
             Ok(tx) => tx,
             // Transactions that waited for the previous one still occupy the log.
@@ -309,7 +315,7 @@ fn holder(shared: &SustainedRun<'_>, lasts: impl Fn(&SustainedRun<'_>) -> bool) 
                 shared.sim.pause();
                 continue;
             }
-            Err(error) => find(format!("holder: {error}")),
+            Err(error) => raise_finding(format!("holder: {error}")),
         };
         let before = shared.refused.load(Ordering::Relaxed);
         while lasts(shared) && shared.refused.load(Ordering::Relaxed) < before + 2 {
@@ -318,7 +324,7 @@ fn holder(shared: &SustainedRun<'_>, lasts: impl Fn(&SustainedRun<'_>) -> bool) 
         // A commit and a rollback both have reserved space.
         let ended = if round % 2 == 0 { tx.commit() } else { tx.rollback().map(drop) };
         if let Err(error) = ended {
-            find(format!("holder: {error}"));
+            raise_finding(format!("holder: {error}"));
         }
         shared.committed_ns.fetch_max(shared.now_ns.load(Ordering::Relaxed), Ordering::Relaxed);
         round += 1;
@@ -335,11 +341,11 @@ fn reader(shared: &SustainedRun<'_>, lasts: impl Fn(&SustainedRun<'_>) -> bool) 
         match tx.range(&ROWS, ..) {
             Ok(rows) => rows.for_each(|row| {
                 if let Err(error) = row {
-                    find(format!("reader: {error}"));
+                    raise_finding(format!("reader: {error}"));
                 }
                 shared.sim.pause();
             }),
-            Err(error) => find(format!("reader: {error}")),
+            Err(error) => raise_finding(format!("reader: {error}")),
         }
         drop(tx);
         let copy = MemDisk::new();
@@ -348,7 +354,7 @@ fn reader(shared: &SustainedRun<'_>, lasts: impl Fn(&SustainedRun<'_>) -> bool) 
             std::ops::ControlFlow::Continue(())
         }) {
             Ok(_) | Err(CopyError::LogLimit { .. }) => {}
-            Err(error) => find(format!("copy: {error}")),
+            Err(error) => raise_finding(format!("copy: {error}")),
         }
     }
 }
@@ -356,12 +362,12 @@ fn reader(shared: &SustainedRun<'_>, lasts: impl Fn(&SustainedRun<'_>) -> bool) 
 /// The servants: services, some of which get few steps, and the watch.
 fn servants<'a>(shared: &'a SustainedRun<'a>, rng: &mut Rng) -> Vec<Role<'a>> {
     let mut of_log = rng.split();
-    let rests = if shared.load == Load::SlowDisk { 4 } else { 1 + rng.below(2) };
+    let rests = if shared.load == LoadKind::SlowDisk { 4 } else { 1 + rng.below(2) };
     let serve = move |service: Service| {
         if let Err(error) = shared.db.step_service(service) {
-            find(format!("{service:?}: {error}"));
+            raise_finding(format!("{service:?}: {error}"));
         }
-        watch(shared);
+        check_bounds(shared);
     };
     let log = move || {
         while !shared.sim.is_last() {
@@ -389,14 +395,14 @@ fn servants<'a>(shared: &'a SustainedRun<'a>, rng: &mut Rng) -> Vec<Role<'a>> {
 }
 
 /// Compares everything that may grow with its bound.
-fn watch(shared: &SustainedRun<'_>) {
+fn check_bounds(shared: &SustainedRun<'_>) {
     let stats = shared.db.stats();
     let (sizes, used) = (shared.sizes, shared.disk.used());
     if stats.log_disk_bytes > stats.log_limit_bytes || stats.log_limit_bytes > sizes.limit {
-        find(format!("{} bytes of log, of {} at most: {sizes:?}", stats.log_disk_bytes, sizes.limit));
+        raise_finding(format!("{} bytes of log, of {} at most: {sizes:?}", stats.log_disk_bytes, sizes.limit));
     }
     if used > sizes.bytes() {
-        find(format!("{used} bytes in all files, of {} at most: {sizes:?}", sizes.bytes()));
+        raise_finding(format!("{used} bytes in all files, of {} at most: {sizes:?}", sizes.bytes()));
     }
     let last = shared.committed_ns.load(Ordering::Relaxed);
     let pause = shared.now_ns.load(Ordering::Relaxed).saturating_sub(last);
@@ -404,7 +410,7 @@ fn watch(shared: &SustainedRun<'_>) {
     if last > 0 && pause > shared.load.longest_pause_ns() && works {
         let (log, holder) = (stats.log_disk_bytes, stats.log_holder);
         let log = format!("{log} bytes of log, held by {holder:?}, {} pauses", stats.log_pauses);
-        find(format!("nothing has committed for {} ms: {log}, {sizes:?}", pause / 1_000_000));
+        raise_finding(format!("nothing has committed for {} ms: {log}, {sizes:?}", pause / 1_000_000));
     }
 }
 
@@ -430,11 +436,11 @@ fn read(db: &Database, durability: Durability, counts: &Counts) -> Result<(), St
 }
 
 /// Two databases under load, with disks in memory. One thread of each kind does their background work.
-fn shared(seed: u64) -> Result<(), String> {
+fn run_shared_services(seed: u64) -> Result<(), String> {
     let mut rng = Rng::new(seed ^ 0x5057_a14e);
     let count = ServiceThreads { log: 1, pages: 1, reads: 1 };
     let services = Services::with_threads(count).map_err(|e| e.to_string())?;
-    let sizes = Sizes::draw(Load::Shared, &mut rng);
+    let sizes = Sizes::draw(LoadKind::Shared, &mut rng);
     let open = || {
         let disk = MemDisk::new();
         let options = sizes.options(seed).services(&services);
@@ -449,7 +455,7 @@ fn shared(seed: u64) -> Result<(), String> {
                 scope.spawn(move || {
                     // Each write must change the row, because an unchanged row is not logged.
                     let mut turn = 0;
-                    while db.stats().log_bytes < LAPS * sizes.limit && lock(wrong).is_none() {
+                    while db.stats().log_bytes < MIN_LOG_MULTIPLE * sizes.limit && lock(wrong).is_none() {
                         turn += 1;
                         let key = 2 * worker * COUNT + rng.below(COUNT);
                         let put =
@@ -476,8 +482,8 @@ fn shared(seed: u64) -> Result<(), String> {
     for (_, db) in databases {
         let taken = db.stats().checkpoints;
         db.close().map_err(|e| e.to_string())?;
-        if taken < LAPS {
-            return Err(format!("{taken} checkpoints in {LAPS} times the log's limit: {sizes:?}"));
+        if taken < MIN_LOG_MULTIPLE {
+            return Err(format!("{taken} checkpoints in {MIN_LOG_MULTIPLE} times the log's limit: {sizes:?}"));
         }
     }
     Ok(())
@@ -491,7 +497,7 @@ mod tests {
     #[test]
     fn a_log_that_nothing_cuts_is_found() {
         // The watch must detect a database with a log limit beyond the bound.
-        let sizes = Sizes { limit: 1 << 20, ..Sizes::draw(Load::TinyPool, &mut Rng::new(1)) };
+        let sizes = Sizes { limit: 1 << 20, ..Sizes::draw(LoadKind::TinyPool, &mut Rng::new(1)) };
         let db = sizes.options(1).log_limit(64 << 20).checkpoint_every(16 << 20).background(Background::Inline);
         let disk = SimDisk::new(1);
         let db = db.open_on(Arc::new(disk.clone())).unwrap_or_else(|e| panic!("{e}"));
@@ -502,18 +508,18 @@ mod tests {
             sim: &*sim,
             disk: &disk,
             sizes,
-            load: Load::TinyPool,
+            load: LoadKind::TinyPool,
             now_ns: &now_ns,
             committed_ns: AtomicU64::new(0),
             working: AtomicU64::new(WORKERS),
             refused: AtomicU64::new(0),
             counts: Mutex::default(),
         };
-        let found = caught(|| {
+        let found = catch_panic(|| {
             for key in 0..10_000 {
                 db.transact(|tx| tx.put(&ROWS, &(key % COUNT), &row(key as u32)).map(drop))
                     .unwrap_or_else(|e| panic!("{e}"));
-                watch(&shared);
+                check_bounds(&shared);
             }
         });
         assert!(found.is_err_and(|what| what.contains("bytes of log")));

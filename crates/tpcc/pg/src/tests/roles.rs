@@ -32,10 +32,10 @@ fn a_session_that_idles_is_not_ended() {
     let Some((server, postgres, loaded)) = loaded() else { return };
     let limit = Duration::from_secs(1);
     set(&postgres, &[("idle_session_timeout", "1s"), ("idle_in_transaction_session_timeout", "1s")]);
-    let limited = Postgres::reach(&config(&server.url(), Isolation::Serializable)).unwrap();
+    let limited = Postgres::connect(&config(&server.url(), Isolation::Serializable)).unwrap();
     let mut session = limited.session(0).unwrap();
-    let idle = limited.server.connect(Purpose::Tables).unwrap();
-    let held = limited.server.connect(Purpose::Tables).unwrap();
+    let idle = limited.server.open_connection(Purpose::Tables).unwrap();
+    let held = limited.server.open_connection(Purpose::Tables).unwrap();
     held.batch("BEGIN; SELECT 1").unwrap();
     std::thread::sleep(2 * limit);
     assert_eq!(do_one(&mut session, Kind::Payment), Verdict::Commit);
@@ -55,8 +55,8 @@ fn no_limit_on_time_is_left() {
     assert!(known.split(' ').count() >= 4, "{known}");
     known.split(' ').for_each(|name| set(&postgres, &[(name, "90s")]));
     let left = |isolation, purpose| {
-        let postgres = Postgres::reach(&config(&server.url(), isolation)).unwrap();
-        let connection = postgres.server.connect(purpose).unwrap();
+        let postgres = Postgres::connect(&config(&server.url(), isolation)).unwrap();
+        let connection = postgres.server.open_connection(purpose).unwrap();
         let is_left = |name: &&str| connection.text(&format!("SHOW {name}")).unwrap() != "0";
         known.split(' ').filter(is_left).collect::<Vec<_>>().join(" ")
     };
@@ -73,9 +73,9 @@ fn other_settings_of_a_role_stay() {
     let Some((server, postgres, _)) = loaded() else { return };
     let own = [("work_mem", "9MB"), ("synchronous_commit", "local"), ("default_transaction_read_only", "on")];
     set(&postgres, &own);
-    let limited = Postgres::reach(&config(&server.url(), Isolation::Serializable)).unwrap();
+    let limited = Postgres::connect(&config(&server.url(), Isolation::Serializable)).unwrap();
     for purpose in [Purpose::Terminal, Purpose::Tables] {
-        let connection = limited.server.connect(purpose).unwrap();
+        let connection = limited.server.open_connection(purpose).unwrap();
         own.iter().for_each(|(name, value)| assert_eq!(connection.text(&format!("SHOW {name}")).unwrap(), *value));
     }
     // The error of a load names the setting that prevents writes.
@@ -88,8 +88,8 @@ fn other_settings_of_a_role_stay() {
 fn a_check_waits_for_locks_whatever_limit_the_role_has() {
     let Some((server, postgres, loaded)) = loaded() else { return };
     set(&postgres, &[("lock_timeout", "50ms")]);
-    let limited = Postgres::reach(&config(&server.url(), Isolation::Serializable)).unwrap();
-    let rival = postgres.server.connect(Purpose::Tables).unwrap();
+    let limited = Postgres::connect(&config(&server.url(), Isolation::Serializable)).unwrap();
+    let rival = postgres.server.open_connection(Purpose::Tables).unwrap();
     rival.batch("BEGIN; LOCK TABLE district").unwrap();
     let rival = later(rival, "COMMIT");
     assert!(limited.check(&loaded, &QueriesDone::default()).unwrap().passed());
@@ -101,10 +101,10 @@ fn a_check_waits_for_locks_whatever_limit_the_role_has() {
 fn a_limit_on_locks_makes_victims_at_read_committed() {
     let Some((server, postgres, _)) = loaded_for(Isolation::ReadCommitted) else { return };
     set(&postgres, &[("lock_timeout", "50ms")]);
-    let limited = Postgres::reach(&config(&server.url(), Isolation::ReadCommitted)).unwrap();
+    let limited = Postgres::connect(&config(&server.url(), Isolation::ReadCommitted)).unwrap();
     let mut session = limited.session(0).unwrap();
     let payment = inputs(10).into_iter().find(|input| input.kind() == Kind::Payment).unwrap();
-    let rival = postgres.server.connect(Purpose::Tables).unwrap();
+    let rival = postgres.server.open_connection(Purpose::Tables).unwrap();
     rival.batch("BEGIN; LOCK TABLE warehouse").unwrap();
     let failure = session.begin().unwrap().run(StepOrder::HotLast, &payment, &mut Scratch::default()).unwrap_err();
     assert_eq!(failure.abort().map(|abort| abort.cause), Some(AbortCause::Timeout), "{failure}");
@@ -119,8 +119,8 @@ fn a_limit_on_locks_makes_victims_at_read_committed() {
 fn a_transaction_that_reads_does_not_wait_for_others_to_end() {
     let Some((server, postgres, _)) = loaded() else { return };
     set(&postgres, &[("default_transaction_deferrable", "on")]);
-    let limited = Postgres::reach(&config(&server.url(), Isolation::Serializable)).unwrap();
-    let rival = postgres.server.connect(Purpose::Tables).unwrap();
+    let limited = Postgres::connect(&config(&server.url(), Isolation::Serializable)).unwrap();
+    let rival = postgres.server.open_connection(Purpose::Tables).unwrap();
     rival.batch("BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT count(*) FROM item").unwrap();
     let mut session = limited.session(0).unwrap();
     session.limit_answers(Duration::from_secs(10));
@@ -134,8 +134,8 @@ fn a_transaction_that_reads_does_not_wait_for_others_to_end() {
 fn statements_on_whole_tables_take_no_isolation_from_a_role() {
     let Some((server, postgres, _)) = loaded() else { return };
     set(&postgres, &[("default_transaction_isolation", "serializable")]);
-    let limited = Postgres::reach(&config(&server.url(), Isolation::RepeatableRead)).unwrap();
-    let level = |purpose| limited.server.connect(purpose).unwrap().text("SHOW transaction_isolation").unwrap();
+    let limited = Postgres::connect(&config(&server.url(), Isolation::RepeatableRead)).unwrap();
+    let level = |purpose| limited.server.open_connection(purpose).unwrap().text("SHOW transaction_isolation").unwrap();
     assert_eq!(
         (level(Purpose::Tables).as_str(), level(Purpose::Terminal).as_str()),
         ("read committed", "repeatable read")
@@ -148,7 +148,7 @@ fn a_role_without_rights_is_told_so() {
     let sql = |sql: &str| postgres.connection.batch(sql).unwrap();
     sql("CREATE ROLE visitor LOGIN");
     let url = server.url().replace("postgres://postgres@", "postgres://visitor@");
-    let visitor = Postgres::reach(&config(&url, Isolation::Serializable)).unwrap();
+    let visitor = Postgres::connect(&config(&url, Isolation::Serializable)).unwrap();
     let said = |right: &str| {
         let opened = visitor.open().unwrap_err().to_string();
         assert!(opened.contains("the role visitor") && opened.contains(right), "{opened}");
@@ -179,11 +179,11 @@ fn a_role_without_rights_is_told_so() {
 #[test]
 fn a_role_that_has_the_schema_needs_no_right_to_create_one() {
     let Some(server) = TestServer::start(None) else { return };
-    let owner = Postgres::reach(&config(&server.url(), Isolation::Serializable)).unwrap();
+    let owner = Postgres::connect(&config(&server.url(), Isolation::Serializable)).unwrap();
     let sql = |sql: &str| owner.connection.batch(sql).unwrap();
     sql("CREATE ROLE guest LOGIN");
     let url = server.url().replace("postgres://postgres@", "postgres://guest@");
-    let guest = Postgres::reach(&config(&url, Isolation::Serializable)).unwrap();
+    let guest = Postgres::connect(&config(&url, Isolation::Serializable)).unwrap();
     let refused = guest.load(&plan(), 1, &RowsDone::default()).unwrap_err().to_string();
     assert!(
         refused.contains("permission denied for database") && refused.contains("grant what is missing"),
@@ -194,6 +194,6 @@ fn a_role_that_has_the_schema_needs_no_right_to_create_one() {
     load(&guest);
     assert_eq!(guest.open().unwrap(), Some(plan().loaded()));
     sql("REVOKE CONNECT ON DATABASE postgres FROM public");
-    let refused = Postgres::reach(&config(&url, Isolation::Serializable)).err().unwrap().to_string();
+    let refused = Postgres::connect(&config(&url, Isolation::Serializable)).err().unwrap().to_string();
     assert!(refused.contains("refuses guest") && refused.contains("grant CONNECT"), "{refused}");
 }

@@ -46,12 +46,12 @@ impl TestServer {
         let pwfile = format!("--pwfile={}", secret.display());
         server
             .call("initdb", &["-D", &data, "-A", method, "-U", "postgres", "-E", "UTF8", "--locale=C", "-N", &pwfile]);
-        server.go();
+        server.launch();
         Some(server)
     }
 
     /// Starts the server, also after a stop.
-    pub(crate) fn go(&self) {
+    pub(crate) fn launch(&self) {
         let (data, log) = (self.data(), self.dir.join("data/log").display().to_string());
         let options = format!("-p {} -k {} -c listen_addresses=127.0.0.1 -c fsync=off", self.port, self.dir.display());
         self.call("pg_ctl", &["-D", &data, "-w", "-l", &log, "-o", &options, "start"]);

@@ -6,9 +6,9 @@ use futures_util::future::{OptionFuture, join, join3};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error, Statement};
 
-use super::super::columns::Stamp;
+use super::super::columns::SqlTimestamp;
 use super::turns::{OF_WAREHOUSES, Turn};
-use super::{Batches, Ended, int, missing};
+use super::{TxnContext, TxnOutcome, int, missing};
 use tpcc_core::workload::generate::input::DeliveryInput;
 use tpcc_core::workload::schema::TableId;
 use tpcc_core::workload::schema::keys::{CustomerKey, OrderKey, OrderLineKey};
@@ -56,7 +56,7 @@ impl DeliveryStatements {
     }
 }
 
-pub(super) fn run(work: &Batches<'_>, input: &DeliveryInput, scratch: &mut Scratch) -> Ended {
+pub(super) fn run(work: &TxnContext<'_>, input: &DeliveryInput, scratch: &mut Scratch) -> TxnOutcome {
     let (own, all) = (&work.statements.delivery, work.client());
     let out = &mut scratch.out.delivery;
     out.delivered.clear();
@@ -82,7 +82,7 @@ pub(super) fn run(work: &Batches<'_>, input: &DeliveryInput, scratch: &mut Scrat
     let orders = || (1..).zip(&out.delivered).filter_map(|(d, o): (u8, _)| o.map(|o| OrderKey { w: input.w, d, o }));
     let d_ids: Vec<i16> = orders().map(|key| i16::from(key.d)).collect();
     let o_ids: Vec<i32> = orders().map(|key| int(key.o)).collect();
-    let (carrier, now) = (i16::from(input.carrier.get()), Stamp(input.now));
+    let (carrier, now) = (i16::from(input.carrier.get()), SqlTimestamp(input.now));
     let (marked, dated) = work.connection.wait(join(
         all.query(&own.mark, &[&w_id, &carrier, &d_ids, &o_ids]),
         all.query(&own.date, &[&w_id, &now, &d_ids, &o_ids]),

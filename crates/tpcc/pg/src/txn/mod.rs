@@ -62,7 +62,7 @@ impl Statements {
 }
 
 /// Context of a transaction.
-pub(super) struct Batches<'t> {
+pub(super) struct TxnContext<'t> {
     /// The connection.
     pub(super) connection: &'t Connection,
     /// The prepared statements of the connection.
@@ -74,10 +74,10 @@ pub(super) struct Batches<'t> {
 }
 
 /// Result of a transaction that has already ended on the server.
-type Ended = Result<Verdict, Failure<PgError>>;
+type TxnOutcome = Result<Verdict, Failure<PgError>>;
 
 /// Runs the transaction of `input`, including its end.
-pub(super) fn run(work: &Batches<'_>, input: &Input, scratch: &mut Scratch) -> Ended {
+pub(super) fn run(work: &TxnContext<'_>, input: &Input, scratch: &mut Scratch) -> TxnOutcome {
     match input {
         Input::NewOrder(input) => new_order::run(work, input, scratch),
         Input::Payment(input) => payment::run(work, input, scratch),
@@ -87,7 +87,7 @@ pub(super) fn run(work: &Batches<'_>, input: &Input, scratch: &mut Scratch) -> E
     }
 }
 
-impl Batches<'_> {
+impl TxnContext<'_> {
     fn client(&self) -> &Client {
         &self.connection.client
     }

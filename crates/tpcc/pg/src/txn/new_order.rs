@@ -8,9 +8,9 @@ use futures_util::future::{join, join_all, join4, join5};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error, Row, Statement};
 
-use super::super::columns::Stamp;
+use super::super::columns::SqlTimestamp;
 use super::turns::Turn;
-use super::{Batches, Ended, int, missing};
+use super::{TxnContext, TxnOutcome, int, missing};
 use tpcc_core::workload::generate::input::{LineInput, MAX_LINES, NewOrderInput};
 use tpcc_core::workload::generate::string::is_original;
 use tpcc_core::workload::schema::TableId;
@@ -142,7 +142,7 @@ fn layers(lines: &[LineInput], home: u32) -> Vec<Layer> {
 }
 
 /// Results of the first batch.
-struct Seen {
+struct FirstBatch {
     warehouse: Vec<Row>,
     district: Vec<Row>,
     customer: Vec<Row>,
@@ -151,7 +151,7 @@ struct Seen {
 }
 
 /// Sends the first batch. With [`StepOrder::HotLast`], the district is locked last.
-fn look(work: &Batches<'_>, input: &NewOrderInput) -> Result<Seen, super::PgError> {
+fn send_first_batch(work: &TxnContext<'_>, input: &NewOrderInput) -> Result<FirstBatch, super::PgError> {
     let CustomerKey { w, d, c } = input.customer;
     let (own, all) = (&work.statements.new_order, work.client());
     let (w_id, d_id, c_id) = (int(w), i16::from(d), int(c));
@@ -190,7 +190,7 @@ fn look(work: &Batches<'_>, input: &NewOrderInput) -> Result<Seen, super::PgErro
             let items = work.of(TableId::Item, items)?;
             let stock = stocks.into_iter().map(|rows| work.of(TableId::Stock, rows)).collect::<Result<_, _>>()?;
             let warehouse = work.of(TableId::Warehouse, warehouse)?;
-            Seen { warehouse, district: work.of(TableId::District, district)?, customer, items, stock }
+            FirstBatch { warehouse, district: work.of(TableId::District, district)?, customer, items, stock }
         }
         StepOrder::Spec => {
             let warehouse = work.of(TableId::Warehouse, warehouse)?;
@@ -198,33 +198,33 @@ fn look(work: &Batches<'_>, input: &NewOrderInput) -> Result<Seen, super::PgErro
             let customer = work.of(TableId::Customer, customer)?;
             let items = work.of(TableId::Item, items)?;
             let stock = stocks.into_iter().map(|rows| work.of(TableId::Stock, rows)).collect::<Result<_, _>>()?;
-            Seen { warehouse, district, customer, items, stock }
+            FirstBatch { warehouse, district, customer, items, stock }
         }
     })
 }
 
-pub(super) fn run(work: &Batches<'_>, input: &NewOrderInput, scratch: &mut Scratch) -> Ended {
+pub(super) fn run(work: &TxnContext<'_>, input: &NewOrderInput, scratch: &mut Scratch) -> TxnOutcome {
     let CustomerKey { w, d, c } = input.customer;
     let out = &mut scratch.out.new_order;
     out.lines.clear();
     out.start(input.order());
-    let seen = look(work, input)?;
+    let batch = send_first_batch(work, input)?;
 
-    let row = seen.warehouse.first().ok_or_else(|| missing(TableId::Warehouse, &WarehouseKey { w }))?;
+    let row = batch.warehouse.first().ok_or_else(|| missing(TableId::Warehouse, &WarehouseKey { w }))?;
     out.w_tax = work.get(row, 0)?;
-    let row = seen.district.first().ok_or_else(|| missing(TableId::District, &DistrictKey { w, d }))?;
+    let row = batch.district.first().ok_or_else(|| missing(TableId::District, &DistrictKey { w, d }))?;
     out.o_id = work.get::<i32>(row, 0)?.cast_unsigned();
     out.d_tax = work.get(row, 1)?;
-    let row = seen.customer.first().ok_or_else(|| missing(TableId::Customer, &input.customer))?;
+    let row = batch.customer.first().ok_or_else(|| missing(TableId::Customer, &input.customer))?;
     (out.discount, out.last, out.credit) = (work.get(row, 0)?, work.text(row, 1)?, work.fixed(row, 2)?);
 
     let mut items: ArrayVec<(u32, i64, Text<24>, bool), MAX_LINES> = ArrayVec::new();
-    for row in &seen.items {
+    for row in &batch.items {
         let original = is_original(&work.text(row, 3)?);
         items.push((work.get::<i32>(row, 0)?.cast_unsigned(), work.get(row, 1)?, work.text(row, 2)?, original));
     }
     let mut taken: [Option<(i16, bool, &str)>; MAX_LINES] = [None; MAX_LINES];
-    for row in seen.stock.iter().flatten() {
+    for row in batch.stock.iter().flatten() {
         let original = is_original(&work.text(row, 2)?);
         let stock = (work.get(row, 1)?, original, work.get(row, 3)?);
         match taken.get_mut(work.get::<i32>(row, 0)? as usize) {
@@ -233,7 +233,7 @@ pub(super) fn run(work: &Batches<'_>, input: &NewOrderInput, scratch: &mut Scrat
         }
     }
 
-    let mut inserted = Inserted::default();
+    let mut order_lines = OrderLineColumns::default();
     for (i, line) in input.lines.iter().enumerate() {
         // All lines are processed before an order with an unused item number is rolled back.
         let Some((_, price, name, item_original)) = items.iter().find(|(id, ..)| *id == line.item) else {
@@ -252,15 +252,15 @@ pub(super) fn run(work: &Batches<'_>, input: &NewOrderInput, scratch: &mut Scrat
             price: *price,
             amount: price * i64::from(line.quantity),
         };
-        inserted.push(i, &output, dist);
+        order_lines.push(i, &output, dist);
         out.lines.push(output);
     }
     let verdict = if out.invalid { Verdict::Rollback } else { Verdict::Commit };
     let all_local = i16::from(input.lines.iter().all(|line| line.supply_w == w));
     let (w_id, d_id, c_id, o_id) = (int(w), i16::from(d), int(c), int(out.o_id));
-    let (now, count) = (Stamp(input.now), input.lines.len() as i16);
+    let (now, count) = (SqlTimestamp(input.now), input.lines.len() as i16);
     let (own, all) = (&work.statements.new_order, work.client());
-    let Inserted { number, item, supply, quantity, amount, dist } = &inserted;
+    let OrderLineColumns { number, item, supply, quantity, amount, dist } = &order_lines;
     let (order, new_order, lines, end) = work.connection.wait(join4(
         all.execute(&own.order, &[&w_id, &d_id, &o_id, &c_id, &now, &count, &all_local]),
         all.execute(&own.new_order, &[&w_id, &d_id, &o_id]),
@@ -278,7 +278,7 @@ pub(super) fn run(work: &Batches<'_>, input: &NewOrderInput, scratch: &mut Scrat
 
 /// Lines to insert, as the parameter columns of a statement.
 #[derive(Default)]
-struct Inserted<'r> {
+struct OrderLineColumns<'r> {
     number: Vec<i16>,
     item: Vec<i32>,
     supply: Vec<i32>,
@@ -287,7 +287,7 @@ struct Inserted<'r> {
     dist: Vec<&'r str>,
 }
 
-impl<'r> Inserted<'r> {
+impl<'r> OrderLineColumns<'r> {
     fn push(&mut self, i: usize, line: &LineOutput, dist: &'r str) {
         self.number.push(i as i16 + 1);
         self.item.push(int(line.item));

@@ -7,10 +7,10 @@ use futures_util::future::join5;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error, Statement};
 
-use super::super::columns::Stamp;
+use super::super::columns::SqlTimestamp;
 use super::payment::{BY_ID, BY_NAME};
 use super::turns::Turn;
-use super::{Batches, Ended, int, missing};
+use super::{TxnContext, TxnOutcome, int, missing};
 use tpcc_core::workload::generate::input::{CustomerSelector, OrderStatusInput};
 use tpcc_core::workload::schema::TableId;
 use tpcc_core::workload::schema::keys::{CustomerKey, OrderKey};
@@ -40,46 +40,47 @@ fn lines(which: &str) -> String {
 }
 
 pub(super) struct OrderStatusStatements {
-    by_id: Three,
-    by_name: Three,
+    by_id: LookupStatements,
+    by_name: LookupStatements,
 }
 
 /// Statements for the customer, the order and its lines.
-struct Three(Statement, Statement, Statement);
+struct LookupStatements(Statement, Statement, Statement);
 
 impl OrderStatusStatements {
     pub(super) async fn prepare(client: &Client) -> Result<OrderStatusStatements, Error> {
         Ok(OrderStatusStatements {
-            by_id: Three::prepare(client, BY_ID, Type::INT4).await?,
-            by_name: Three::prepare(client, BY_NAME, Type::TEXT).await?,
+            by_id: LookupStatements::prepare(client, BY_ID, Type::INT4).await?,
+            by_name: LookupStatements::prepare(client, BY_NAME, Type::TEXT).await?,
         })
     }
 }
 
-impl Three {
+impl LookupStatements {
     /// `which` is the SQL expression of the customer's number, and `who` the type of its parameter.
-    async fn prepare(client: &Client, which: &str, who: Type) -> Result<Three, Error> {
+    async fn prepare(client: &Client, which: &str, who: Type) -> Result<LookupStatements, Error> {
         let types = [Type::INT4, Type::INT2, who];
         let customer = client.prepare_typed(&customer(which), &types).await?;
         let order = client.prepare_typed(&order(which), &types).await?;
-        Ok(Three(customer, order, client.prepare_typed(&lines(which), &types).await?))
+        Ok(LookupStatements(customer, order, client.prepare_typed(&lines(which), &types).await?))
     }
 }
 
-pub(super) fn run(work: &Batches<'_>, input: &OrderStatusInput, scratch: &mut Scratch) -> Ended {
+pub(super) fn run(work: &TxnContext<'_>, input: &OrderStatusInput, scratch: &mut Scratch) -> TxnOutcome {
     let (own, all) = (&work.statements.order_status, work.client());
     let name;
     let number;
-    let (w, d, Three(customer, order, lines), who): (u32, u8, &Three, &(dyn ToSql + Sync)) = match &input.customer {
-        CustomerSelector::Id(CustomerKey { w, d, c }) => {
-            number = int(*c);
-            (*w, *d, &own.by_id, &number)
-        }
-        CustomerSelector::Name(w, d, last) => {
-            name = String::from_utf8_lossy(last).trim_end_matches('\0').to_owned();
-            (*w, *d, &own.by_name, &name)
-        }
-    };
+    let (w, d, LookupStatements(customer, order, lines), who): (u32, u8, &LookupStatements, &(dyn ToSql + Sync)) =
+        match &input.customer {
+            CustomerSelector::Id(CustomerKey { w, d, c }) => {
+                number = int(*c);
+                (*w, *d, &own.by_id, &number)
+            }
+            CustomerSelector::Name(w, d, last) => {
+                name = String::from_utf8_lossy(last).trim_end_matches('\0').to_owned();
+                (*w, *d, &own.by_name, &name)
+            }
+        };
     let (w_id, d_id) = (int(w), i16::from(d));
     let key: [&(dyn ToSql + Sync); 3] = [&w_id, &d_id, who];
     let (begin, customer, order, lines, end) = work.connection.wait(join5(
@@ -102,7 +103,7 @@ pub(super) fn run(work: &Batches<'_>, input: &OrderStatusInput, scratch: &mut Sc
     out.balance = work.get(row, 4)?;
     // The load creates an order for each customer.
     let row = order.first().ok_or_else(|| missing(TableId::Order, &OrderKey { w, d, o: 0 }))?;
-    (out.o_id, out.entry_d) = (work.get::<i32>(row, 0)?.cast_unsigned(), work.get::<Stamp>(row, 1)?.0);
+    (out.o_id, out.entry_d) = (work.get::<i32>(row, 0)?.cast_unsigned(), work.get::<SqlTimestamp>(row, 1)?.0);
     out.carrier = work.get::<Option<i16>>(row, 2)?.and_then(|carrier| NonZeroU8::new(carrier as u8));
     out.lines.clear();
     for row in lines.iter().take(out.lines.capacity()) {
@@ -111,7 +112,7 @@ pub(super) fn run(work: &Batches<'_>, input: &OrderStatusInput, scratch: &mut Sc
             item: work.get::<i32>(row, 1)?.cast_unsigned(),
             quantity: work.get::<i16>(row, 2)? as u8,
             amount: work.get(row, 3)?,
-            delivery_d: work.get::<Stamp>(row, 4)?.0,
+            delivery_d: work.get::<SqlTimestamp>(row, 4)?.0,
         });
     }
     black_box(&*out);

@@ -6,9 +6,9 @@ use futures_util::future::join5;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error, Row, Statement};
 
-use super::super::columns::Stamp;
+use super::super::columns::SqlTimestamp;
 use super::turns::Turn;
-use super::{Batches, Ended, PgError, int, missing};
+use super::{PgError, TxnContext, TxnOutcome, int, missing};
 use tpcc_core::workload::generate::input::{CustomerSelector, PaymentInput};
 use tpcc_core::workload::schema::TableId;
 use tpcc_core::workload::schema::keys::{CustomerKey, DistrictKey, WarehouseKey};
@@ -86,7 +86,7 @@ fn record(key: (u32, u8), input: &PaymentInput) -> String {
     format!(" {d} {w} {} {} {}.{:02} ", input.d, input.w, cents / 100, cents % 100)
 }
 
-pub(super) fn run(work: &Batches<'_>, input: &PaymentInput, scratch: &mut Scratch) -> Ended {
+pub(super) fn run(work: &TxnContext<'_>, input: &PaymentInput, scratch: &mut Scratch) -> TxnOutcome {
     let (own, all) = (&work.statements.payment, work.client());
     let name;
     let number;
@@ -103,7 +103,7 @@ pub(super) fn run(work: &Batches<'_>, input: &PaymentInput, scratch: &mut Scratc
     let record = record((c_w, c_d), input);
     let (c_w_id, c_d_id, w_id, d_id) = (int(c_w), i16::from(c_d), int(input.w), i16::from(input.d));
     let (run, terminal) = (int(input.history.run), int(input.history.terminal));
-    let (sequence, now, amount) = (input.history.sequence.cast_signed(), Stamp(input.now), input.amount);
+    let (sequence, now, amount) = (input.history.sequence.cast_signed(), SqlTimestamp(input.now), input.amount);
     let of_warehouse: [&(dyn ToSql + Sync); 2] = [&w_id, &amount];
     let of_district: [&(dyn ToSql + Sync); 3] = [&w_id, &d_id, &amount];
     let of_customer: [&(dyn ToSql + Sync); 11] =
@@ -149,7 +149,7 @@ pub(super) fn run(work: &Batches<'_>, input: &PaymentInput, scratch: &mut Scratc
         last: work.text(row, 3)?,
         address: address(work, row, 4)?,
         phone: work.fixed(row, 9)?,
-        since: work.get::<Stamp>(row, 10)?.0,
+        since: work.get::<SqlTimestamp>(row, 10)?.0,
         credit: work.fixed(row, 11)?,
         credit_lim: work.get(row, 12)?,
         discount: work.get(row, 13)?,
@@ -166,7 +166,7 @@ pub(super) fn run(work: &Batches<'_>, input: &PaymentInput, scratch: &mut Scratc
 }
 
 /// Reads two streets, city, state and zip, from column `at` on.
-fn address(work: &Batches<'_>, row: &Row, at: usize) -> Result<Address, PgError> {
+fn address(work: &TxnContext<'_>, row: &Row, at: usize) -> Result<Address, PgError> {
     let text = |at| -> Result<Text<20>, PgError> { work.text(row, at) };
     let (street_1, street_2, city) = (text(at)?, text(at + 1)?, text(at + 2)?);
     Ok(Address { street_1, street_2, city, state: work.fixed(row, at + 3)?, zip: work.fixed(row, at + 4)? })

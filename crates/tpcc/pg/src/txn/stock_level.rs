@@ -3,7 +3,7 @@
 use futures_util::future::join3;
 
 use super::turns::Turn;
-use super::{Batches, Ended, int};
+use super::{TxnContext, TxnOutcome, int};
 use tpcc_core::workload::generate::input::StockLevelInput;
 use tpcc_core::workload::schema::TableId;
 use tpcc_core::workload::txn::stock_level::set_output;
@@ -15,7 +15,7 @@ pub(super) const COUNT: &str = "SELECT count(DISTINCT s_i_id) FROM district \
     JOIN stock ON s_w_id = ol_w_id AND s_i_id = ol_i_id \
     WHERE d_w_id = $1 AND d_id = $2 AND s_quantity < $3";
 
-pub(super) fn run(work: &Batches<'_>, input: &StockLevelInput, scratch: &mut Scratch) -> Ended {
+pub(super) fn run(work: &TxnContext<'_>, input: &StockLevelInput, scratch: &mut Scratch) -> TxnOutcome {
     let all = work.client();
     let (w_id, d_id, threshold) = (int(input.w), i16::from(input.d), input.threshold);
     let (begin, counted, end) = work.connection.wait(join3(

@@ -30,7 +30,7 @@ pub(super) fn run(config: &RunConfig, remote: &RemoteConfig) -> Result<Outcome, 
     let json = JsonOut::open(config.json.as_deref())?;
     let files = RunFiles::open(super::page_of(config), config.csv.as_deref(), config.hdr.as_deref())?;
     let cpu = CpuTime::now();
-    let postgres = Postgres::reach(remote)?;
+    let postgres = Postgres::connect(remote)?;
     let loaded = match postgres.open()? {
         Some(loaded) => loaded,
         None => {
@@ -47,7 +47,7 @@ pub(super) fn run(config: &RunConfig, remote: &RemoteConfig) -> Result<Outcome, 
     let counts = config.resolve_counts(loaded.warehouses)?;
     memory::of_run(config, Some(counts.warehouses)).check()?;
     let plan = plan(config, &counts);
-    if let Some(warning) = postgres.may_lose() {
+    if let Some(warning) = postgres.durability_warning() {
         say(warning);
     }
     let mut shown = Progress::start();
@@ -87,7 +87,7 @@ pub(super) fn load(flags: &LoadFlags, remote: &RemoteConfig) -> Result<Outcome, 
     let json = JsonOut::open(flags.output.json.as_deref())?;
     let (cpu, start) = (CpuTime::now(), Instant::now());
     let warehouses = flags.loaded.warehouses.unwrap_or(1);
-    let postgres = Postgres::reach(remote)?;
+    let postgres = Postgres::connect(remote)?;
     let shown = remote.shown();
     if flags.replace {
         let again = remote.command("load", &format!("--warehouses {warehouses} --replace --yes"));
@@ -126,7 +126,7 @@ pub(super) fn load(flags: &LoadFlags, remote: &RemoteConfig) -> Result<Outcome, 
 pub(super) fn check(flags: &CheckFlags, remote: &RemoteConfig) -> Result<Outcome, Error> {
     let json = JsonOut::open(flags.output.json.as_deref())?;
     let cpu = CpuTime::now();
-    let postgres = Postgres::reach(remote)?;
+    let postgres = Postgres::connect(remote)?;
     let Some(loaded) = postgres.open()? else {
         return Err(Error::failed(format!("{}: no database there", remote.shown()))
             .help(format!("{} makes one; or name another with --engine", remote.command("load", ""))));

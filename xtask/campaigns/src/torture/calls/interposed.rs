@@ -146,7 +146,7 @@ impl Function {
 static COUNTS: AtomicBool = AtomicBool::new(false);
 static CALLS: [AtomicU64; Function::ALL.len()] = [const { AtomicU64::new(0) }; Function::ALL.len()];
 static PLAN: OnceLock<CallPlan> = OnceLock::new();
-static HAS_COME: AtomicBool = AtomicBool::new(false);
+static HAS_OCCURRED: AtomicBool = AtomicBool::new(false);
 
 /// Begins to count calls, and changes the call of the plan. At most once per process.
 pub(super) fn begin(plan: Option<CallPlan>) {
@@ -159,7 +159,7 @@ pub(super) fn begin(plan: Option<CallPlan>) {
 /// Ends the counting. Returns the number of calls of each function, and true if the planned call has occurred.
 pub(super) fn end() -> ([u64; Function::ALL.len()], bool) {
     COUNTS.store(false, Ordering::Release);
-    (CALLS.each_ref().map(|calls| calls.load(Ordering::Relaxed)), HAS_COME.load(Ordering::Relaxed))
+    (CALLS.each_ref().map(|calls| calls.load(Ordering::Relaxed)), HAS_OCCURRED.load(Ordering::Relaxed))
 }
 
 /// The change of this call, if any.
@@ -169,7 +169,7 @@ fn fate_of(function: Function) -> Option<CallFate> {
     }
     let number = CALLS[function as usize].fetch_add(1, Ordering::Relaxed);
     let plan = PLAN.get().filter(|plan| (plan.function, plan.number) == (function, number))?;
-    HAS_COME.store(true, Ordering::Relaxed);
+    HAS_OCCURRED.store(true, Ordering::Relaxed);
     Some(plan.fate)
 }
 

@@ -42,7 +42,7 @@ pub(super) struct LifeTask {
 
 /// A line of the report of a life.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Told {
+pub(super) enum LifeEvent {
     /// The transaction with this number begins; it writes the number under these keys.
     Tries(u64, Vec<u64>),
     /// The transaction with this number was acknowledged.
@@ -60,15 +60,15 @@ pub(super) enum Told {
 /// Prefix of a line of the report. Other lines may be in between.
 pub(super) const MARK: &str = "> ";
 
-fn tell(told: &Told) {
-    let text = serde_json::to_string(told).unwrap_or_default();
+fn report(event: &LifeEvent) {
+    let text = serde_json::to_string(event).unwrap_or_default();
     let mut out = std::io::stdout().lock();
     // An error means that the reader has gone; it then judges nothing.
     let _ = writeln!(out, "\n{MARK}{text}").and_then(|()| out.flush());
 }
 
-fn refused(what: &str, error: &dyn Display) {
-    tell(&Told::Refused(format!("{what}: {error}")));
+fn report_refusal(what: &str, error: &dyn Display) {
+    report(&LifeEvent::Refused(format!("{what}: {error}")));
 }
 
 /// Runs the task in the environment variable.
@@ -80,8 +80,8 @@ pub fn child() {
     };
     interposed::begin(task.call);
     Life::new(&task).run();
-    let (calls, has_come) = interposed::end();
-    tell(&Told::Calls(calls.to_vec(), has_come));
+    let (calls, has_occurred) = interposed::end();
+    report(&LifeEvent::Calls(calls.to_vec(), has_occurred));
 }
 
 /// Options for which pages are written, log files created, and checkpoints taken within a few transactions.
@@ -126,7 +126,7 @@ impl Life<'_> {
                         db = again;
                         self.transact(&db);
                         if self.refused > 0 {
-                            return tell(&Told::Stuck(
+                            return report(&LifeEvent::Stuck(
                                 "a transaction is refused after the database was opened anew".into(),
                             ));
                         }
@@ -151,8 +151,8 @@ impl Life<'_> {
         for last in [false, true] {
             match Database::open(&directory, options()) {
                 Ok(db) => return Some(db),
-                Err(error) if last => tell(&Told::Stuck(format!("opening again: {error}"))),
-                Err(error) => refused("opening", &error),
+                Err(error) if last => report(&LifeEvent::Stuck(format!("opening again: {error}"))),
+                Err(error) => report_refusal("opening", &error),
             }
         }
         None
@@ -160,7 +160,7 @@ impl Life<'_> {
 
     fn close(&self, db: Database) {
         if let Err(error) = db.close() {
-            refused("closing", &error);
+            report_refusal("closing", &error);
         }
     }
 
@@ -169,15 +169,15 @@ impl Life<'_> {
         self.begun += 1;
         let (number, keys) = (self.begun, [(); 3].map(|()| self.rng.below(KEYS)));
         let bytes = [100, 2_000, 20_000][self.rng.index(3)];
-        tell(&Told::Tries(number, keys.to_vec()));
+        report(&LifeEvent::Tries(number, keys.to_vec()));
         match db.transact::<_, TxnError>(|tx| keys.iter().try_for_each(|key| tx.put(&ROWS, key, &row(number, bytes)))) {
             Ok(()) => {
                 self.refused = 0;
-                tell(&Told::Acknowledged(number));
+                report(&LifeEvent::Acknowledged(number));
             }
             Err(error) => {
                 self.refused += 1;
-                refused("a transaction", &error);
+                report_refusal("a transaction", &error);
             }
         }
     }
@@ -190,14 +190,14 @@ impl Life<'_> {
             _ => db.compact().map(drop).map_err(|error| format!("a compaction: {error}")),
         };
         if let Err(text) = ended {
-            tell(&Told::Refused(text));
+            report(&LifeEvent::Refused(text));
         }
     }
 
     fn copy(&self, db: &Database) -> Result<(), String> {
         let before = self.begun + 1;
         db.copy_to(self.task.directory.join("copy")).map_err(|error| format!("a copy: {error}"))?;
-        tell(&Told::Copied(before));
+        report(&LifeEvent::Copied(before));
         Ok(())
     }
 }
@@ -221,8 +221,8 @@ fn read(db: &Database) {
     let ahead = |tx: &mut Transaction<'_>| tx.prefetch(&ROWS, &keys).and_then(|()| tx.get_many(&ROWS, &keys));
     match db.transact(ahead) {
         Ok(rows) if rows.iter().flatten().all(|row| written_by(row).is_some()) => {}
-        Ok(_) => tell(&Told::Stuck("a row is of no transaction".into())),
-        Err::<_, TxnError>(error) => refused("a read", &error),
+        Ok(_) => report(&LifeEvent::Stuck("a row is of no transaction".into())),
+        Err::<_, TxnError>(error) => report_refusal("a read", &error),
     }
 }
 

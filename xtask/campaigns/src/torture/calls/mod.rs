@@ -19,17 +19,17 @@ use std::time::{Duration, Instant};
 use storage::{Database, TxnError};
 
 use self::interposed::{CallFate, CallPlan, Function};
-use self::life::{LifeTask, MARK, ROWS, TASK, Told};
+use self::life::{LifeEvent, LifeTask, MARK, ROWS, TASK};
 use super::CampaignPlan;
 use super::report::{Progress, Report};
-use super::seeds::{self, Tried};
+use super::seeds::{self, SeedResult};
 
 pub use self::life::child;
 
 /// Maximum duration of a life.
 const LONGEST: Duration = Duration::from_secs(60);
 /// Interval between two checks for the end of a life.
-const LOOK: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Runs the campaign.
 pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
@@ -37,20 +37,20 @@ pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
         Ok(calls) => calls,
         Err(what) => return Report::of_failure(format!("seed {}, nothing fails: {what}", plan.seed)),
     };
-    let cases = seeds::chosen("calls", plan, all(&calls));
+    let cases = seeds::select_cases("calls", plan, all_plans(&calls));
     let name = |(number, _): &(u64, CallPlan)| format!("--seed {} --case {number}", plan.seed);
-    seeds::every(&cases, progress, name, |(number, case)| {
-        let mut tried = Tried { cases: 1, ..Tried::default() };
-        if let Err(what) = one(plan.seed, *case) {
+    seeds::run_cases(&cases, progress, name, |(number, case)| {
+        let mut seed_result = SeedResult { cases: 1, ..SeedResult::default() };
+        if let Err(what) = run_case(plan.seed, *case) {
             let again = format!("cargo xtask torture calls --seed {} --case {number}", plan.seed);
-            tried.failures.push(format!("{}: {what}\n  again: {again}", named(case)));
+            seed_result.failures.push(format!("{}: {what}\n  again: {again}", describe(case)));
         }
-        tried
+        seed_result
     })
 }
 
 /// Every call with every possible change.
-fn all(calls: &[u64]) -> impl Iterator<Item = CallPlan> {
+fn all_plans(calls: &[u64]) -> impl Iterator<Item = CallPlan> {
     let of = |(function, calls): (Function, u64)| {
         let fates = function.fates().iter();
         fates.flat_map(move |&fate| (0..calls).map(move |number| CallPlan { function, number, fate }))
@@ -58,7 +58,7 @@ fn all(calls: &[u64]) -> impl Iterator<Item = CallPlan> {
     Function::ALL.into_iter().zip(calls.to_vec()).flat_map(of)
 }
 
-fn named(case: &CallPlan) -> String {
+fn describe(case: &CallPlan) -> String {
     let fate = match case.fate {
         CallFate::Interrupted => "is interrupted".to_owned(),
         CallFate::Short => "is short".to_owned(),
@@ -69,12 +69,12 @@ fn named(case: &CallPlan) -> String {
 
 /// Runs lives with one changed call. The order and number of calls depend on the threads: if the planned call does not
 /// occur, an earlier one is planned.
-fn one(seed: u64, mut case: CallPlan) -> Result<(), String> {
+fn run_case(seed: u64, mut case: CallPlan) -> Result<(), String> {
     loop {
-        seeds::goes_on();
+        seeds::report_progress();
         let life = Life::of(seed, Some(case))?;
         life.judge(Some(case))?;
-        if life.has_come || case.number == 0 {
+        if life.has_occurred || case.number == 0 {
             return Ok(());
         }
         case.number /= 2;
@@ -115,11 +115,11 @@ impl Drop for Scratch {
 /// A life that has ended.
 struct Life {
     scratch: Scratch,
-    told: Vec<Told>,
+    events: Vec<LifeEvent>,
     /// Number of calls of each function.
     calls: Vec<u64>,
     /// True if the planned call has occurred.
-    has_come: bool,
+    has_occurred: bool,
 }
 
 impl Life {
@@ -127,34 +127,37 @@ impl Life {
     fn of(seed: u64, call: Option<CallPlan>) -> Result<Life, String> {
         let scratch = Scratch::new()?;
         let task = LifeTask { directory: scratch.0.clone(), seed, call };
-        let text = ended(&task)?;
+        let text = run_process(&task)?;
         let lines = text.lines().filter_map(|line| line.strip_prefix(MARK));
-        let told: Vec<Told> = lines.map(serde_json::from_str).collect::<Result<_, _>>().map_err(|e| e.to_string())?;
-        let calls = told.iter().find_map(|told| match told {
-            Told::Calls(calls, has_come) => Some((calls.clone(), *has_come)),
+        let events: Vec<LifeEvent> =
+            lines.map(serde_json::from_str).collect::<Result<_, _>>().map_err(|e| e.to_string())?;
+        let calls = events.iter().find_map(|event| match event {
+            LifeEvent::Calls(calls, has_occurred) => Some((calls.clone(), *has_occurred)),
             _ => None,
         });
-        let (calls, has_come) = calls.ok_or("the process ended before its work did")?;
-        Ok(Life { scratch, told, calls, has_come })
+        let (calls, has_occurred) = calls.ok_or("the process ended before its work did")?;
+        Ok(Life { scratch, events, calls, has_occurred })
     }
 
     /// Checks the report of the life, and the database that it left.
     fn judge(&self, case: Option<CallPlan>) -> Result<(), String> {
-        for told in &self.told {
-            match told {
-                Told::Stuck(what) => return Err(what.clone()),
-                Told::Refused(what) if case.is_none_or(|case| is_hidden(&case)) => return Err(format!("seen: {what}")),
+        for event in &self.events {
+            match event {
+                LifeEvent::Stuck(what) => return Err(what.clone()),
+                LifeEvent::Refused(what) if case.is_none_or(|case| is_hidden(&case)) => {
+                    return Err(format!("seen: {what}"));
+                }
                 _ => {}
             }
         }
-        let before = self.told.iter().find_map(|told| match told {
-            Told::Copied(before) => Some(*before),
+        let before = self.events.iter().find_map(|event| match event {
+            LifeEvent::Copied(before) => Some(*before),
             _ => None,
         });
-        self.holds(&self.scratch.0.join("database"), u64::MAX)?;
+        self.check_rows(&self.scratch.0.join("database"), u64::MAX)?;
         match before {
             Some(before) => {
-                self.holds(&self.scratch.0.join("copy"), before).map_err(|what| format!("the copy: {what}"))
+                self.check_rows(&self.scratch.0.join("copy"), before).map_err(|what| format!("the copy: {what}"))
             }
             None if case.is_none() => Err("no copy was made".to_owned()),
             None => Ok(()),
@@ -162,7 +165,7 @@ impl Life {
     }
 
     /// Checks that the database in a directory has all acknowledged transactions before `end`.
-    fn holds(&self, directory: &Path, end: u64) -> Result<(), String> {
+    fn check_rows(&self, directory: &Path, end: u64) -> Result<(), String> {
         let db = life::reopen(directory).map_err(|error| format!("opening afterwards: {error}"))?;
         let rows = rows(&db).map_err(|error| format!("reading afterwards: {error}"))?;
         let structure = db.check_structure(|_, _| ControlFlow::Continue(())).map_err(|error| error.to_string())?;
@@ -171,10 +174,11 @@ impl Life {
         }
         // The newest acknowledged writer of each key, and later ones with unknown outcome.
         let (mut must, mut may) = (BTreeMap::<u64, u64>::new(), BTreeMap::<u64, Vec<u64>>::new());
-        let acknowledged =
-            |number: u64| self.told.iter().any(|told| matches!(told, Told::Acknowledged(one) if *one == number));
-        for told in &self.told {
-            let Told::Tries(number, keys) = told else { continue };
+        let acknowledged = |number: u64| {
+            self.events.iter().any(|event| matches!(event, LifeEvent::Acknowledged(one) if *one == number))
+        };
+        for event in &self.events {
+            let LifeEvent::Tries(number, keys) = event else { continue };
             for key in keys {
                 if *number < end && acknowledged(*number) {
                     must.insert(*key, *number);
@@ -203,7 +207,7 @@ fn rows(db: &Database) -> Result<BTreeMap<u64, Vec<u8>>, TxnError> {
 }
 
 /// Runs a life and returns its stdout if it ended successfully.
-fn ended(task: &LifeTask) -> Result<String, String> {
+fn run_process(task: &LifeTask) -> Result<String, String> {
     let own = |error: std::io::Error| format!("the process of a life: {error}");
     let text = serde_json::to_string(task).map_err(|error| error.to_string())?;
     let mut process = Command::new(std::env::current_exe().map_err(own)?)
@@ -224,14 +228,14 @@ fn ended(task: &LifeTask) -> Result<String, String> {
             process.kill().map_err(own)?;
             break None;
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     };
     let output = process.wait_with_output().map_err(own)?;
-    let (told, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let (output_text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     match status {
-        Some(status) if status.success() && !errors.contains("panicked") => Ok(told.into_owned()),
+        Some(status) if status.success() && !errors.contains("panicked") => Ok(output_text.into_owned()),
         Some(status) => Err(format!("{status}: {errors}")),
-        None => Err(format!("has not ended within {LONGEST:?}; its last word: {:?}", told.lines().last())),
+        None => Err(format!("has not ended within {LONGEST:?}; its last word: {:?}", output_text.lines().last())),
     }
 }
 

@@ -40,7 +40,7 @@ struct Directory {
     owner: MemDisk,
 }
 
-fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // These disks serve to provoke panics; the state after one is only read.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -54,20 +54,20 @@ impl CowDisk {
 
     /// The current contents of the directory.
     pub(crate) fn image(&self) -> Image {
-        Image(held(&self.0.files).iter().map(|(name, file)| (name.clone(), Arc::new(file.whole()))).collect())
+        Image(lock(&self.0.files).iter().map(|(name, file)| (name.clone(), Arc::new(file.whole()))).collect())
     }
 
     /// Total bytes of all files.
     pub(crate) fn used(&self) -> u64 {
-        held(&self.0.files).values().map(|file| held(&file.state).len).sum()
+        lock(&self.0.files).values().map(|file| lock(&file.state).len).sum()
     }
 
     /// Overwrites bytes of a file, as a defective disk does. Returns false if the range is not within an existing file.
     pub(crate) fn change(&self, name: &str, at: u64, bytes: &[u8]) -> bool {
-        let file = held(&self.0.files).get(name).cloned();
+        let file = lock(&self.0.files).get(name).cloned();
         match file {
-            Some(file) if at + bytes.len() as u64 <= held(&file.state).len => {
-                held(&file.state).write(bytes, at);
+            Some(file) if at + bytes.len() as u64 <= lock(&file.state).len => {
+                lock(&file.state).write(bytes, at);
                 true
             }
             _ => false,
@@ -76,32 +76,32 @@ impl CowDisk {
 
     /// Flips one bit of a file. Returns false if the bit does not exist.
     pub(crate) fn flip(&self, name: &str, at: u64, bit: u8) -> bool {
-        let Some(file) = held(&self.0.files).get(name).cloned() else { return false };
+        let Some(file) = lock(&self.0.files).get(name).cloned() else { return false };
         let mut byte = [0];
-        let is_there = held(&file.state).read(&mut byte, at) == 1;
+        let is_there = lock(&file.state).read(&mut byte, at) == 1;
         is_there && self.change(name, at, &[byte[0] ^ 1 << (bit & 7)])
     }
 
     /// Truncates a file.
-    pub(crate) fn cut(&self, name: &str, len: u64) {
-        if let Some(file) = held(&self.0.files).get(name) {
-            held(&file.state).set_len(len);
+    pub(crate) fn truncate(&self, name: &str, len: u64) {
+        if let Some(file) = lock(&self.0.files).get(name) {
+            lock(&file.state).set_len(len);
         }
     }
 
     /// Replaces the contents of a file; creates the file if it does not exist.
     pub(crate) fn put(&self, name: &str, bytes: Vec<u8>) {
-        held(&self.0.files).insert(name.to_owned(), CowFile::over(Arc::new(bytes)));
+        lock(&self.0.files).insert(name.to_owned(), CowFile::over(Arc::new(bytes)));
     }
 
     /// Removes a file.
-    pub(crate) fn lose(&self, name: &str) {
-        held(&self.0.files).remove(name);
+    pub(crate) fn remove_file(&self, name: &str) {
+        lock(&self.0.files).remove(name);
     }
 
     /// Exchanges two files.
     pub(crate) fn swap(&self, a: &str, b: &str) {
-        let mut files = held(&self.0.files);
+        let mut files = lock(&self.0.files);
         if let (Some(first), Some(second)) = (files.remove(a), files.remove(b)) {
             files.insert(a.to_owned(), second);
             files.insert(b.to_owned(), first);
@@ -118,7 +118,7 @@ impl CowDisk {
 
 impl Disk for CowDisk {
     fn open(&self, name: &str, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
-        let mut files = held(&self.0.files);
+        let mut files = lock(&self.0.files);
         let file = match (files.get(name), mode) {
             (Some(_), OpenMode::CreateNew) => return Err(io::ErrorKind::AlreadyExists.into()),
             (None, OpenMode::Existing) => return Err(io::ErrorKind::NotFound.into()),
@@ -129,19 +129,19 @@ impl Disk for CowDisk {
                 file
             }
         };
-        Ok(Arc::new(Handle { disk: self.clone(), file, name: self.show(name) }))
+        Ok(Arc::new(CowHandle { disk: self.clone(), file, name: self.show(name) }))
     }
 
     fn list(&self) -> io::Result<Vec<String>> {
-        Ok(held(&self.0.files).keys().cloned().collect())
+        Ok(lock(&self.0.files).keys().cloned().collect())
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        held(&self.0.files).remove(name).map(drop).ok_or(io::ErrorKind::NotFound.into())
+        lock(&self.0.files).remove(name).map(drop).ok_or(io::ErrorKind::NotFound.into())
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        let mut files = held(&self.0.files);
+        let mut files = lock(&self.0.files);
         if files.contains_key(from) && files.contains_key(to) {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
@@ -196,7 +196,7 @@ impl CowFile {
     }
 
     fn whole(&self) -> Vec<u8> {
-        let state = held(&self.state);
+        let state = lock(&self.state);
         let mut bytes = vec![0; state.len as usize];
         state.read(&mut bytes, 0);
         bytes
@@ -250,27 +250,27 @@ impl FileState {
 }
 
 #[derive(Debug)]
-struct Handle {
+struct CowHandle {
     disk: CowDisk,
     file: Arc<CowFile>,
     name: String,
 }
 
-impl Handle {
+impl CowHandle {
     fn grow_to(&self, len: u64) -> io::Result<()> {
-        let now = held(&self.file.state).len;
+        let now = lock(&self.file.state).len;
         if len > now { self.disk.room_for(len - now) } else { Ok(()) }
     }
 }
 
-impl DiskFile for Handle {
+impl DiskFile for CowHandle {
     fn read_at(&self, buf: &mut [u8], off: u64) -> io::Result<usize> {
-        Ok(held(&self.file.state).read(buf, off))
+        Ok(lock(&self.file.state).read(buf, off))
     }
 
     fn write_at(&self, buf: &[u8], off: u64) -> io::Result<usize> {
         self.grow_to(off.checked_add(buf.len() as u64).ok_or(io::ErrorKind::FileTooLarge)?)?;
-        held(&self.file.state).write(buf, off);
+        lock(&self.file.state).write(buf, off);
         Ok(buf.len())
     }
 
@@ -279,19 +279,19 @@ impl DiskFile for Handle {
     }
 
     fn len(&self) -> io::Result<u64> {
-        Ok(held(&self.file.state).len)
+        Ok(lock(&self.file.state).len)
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.grow_to(len)?;
-        held(&self.file.state).set_len(len);
+        lock(&self.file.state).set_len(len);
         Ok(())
     }
 
     fn allocate(&self, off: u64, len: u64) -> io::Result<()> {
         let end = off.checked_add(len).ok_or(io::ErrorKind::FileTooLarge)?;
         self.grow_to(end)?;
-        let mut state = held(&self.file.state);
+        let mut state = lock(&self.file.state);
         state.len = state.len.max(end);
         Ok(())
     }

@@ -3,7 +3,7 @@
 use storage::PAGE_SIZE;
 
 use super::disk::{CowDisk, Image};
-use super::judge::Promise;
+use super::judge::Guarantee;
 use super::subject::{LOG_FILE, LOG_HEADER};
 use crate::sim::rng::Rng;
 
@@ -116,9 +116,9 @@ const FIELDS: [(usize, usize); 20] = [
     (94, 2),
 ];
 
-/// Changes a page. Returns a description of the change, and the promise for it.
-pub(crate) fn spoil(page: &mut [u8], pages: u32, rng: &mut Rng) -> (String, Promise) {
-    let mut promise = Promise::Noticed;
+/// Changes a page. Returns a description of the change, and the guarantee for it.
+pub(crate) fn spoil(page: &mut [u8], pages: u32, rng: &mut Rng) -> (String, Guarantee) {
+    let mut guarantee = Guarantee::Detected;
     let count = usize::from(u16_at(page, COUNT)).min((PAGE - SLOTS) / SLOT - 1);
     let inner = page[KIND] == 2;
     let what = match rng.below(if count == 0 { 3 } else { 8 }) {
@@ -161,7 +161,7 @@ pub(crate) fn spoil(page: &mut [u8], pages: u32, rng: &mut Rng) -> (String, Prom
             put(page, slot + field, number, bytes);
             if field == 4 && is_alone(page, slot, count) {
                 // The slot may now refer to another valid record; no structure is violated.
-                promise = Promise::Alive;
+                guarantee = Guarantee::NoCrash;
             }
             format!("slot at {slot} byte {field} = {number}")
         }
@@ -171,11 +171,11 @@ pub(crate) fn spoil(page: &mut [u8], pages: u32, rng: &mut Rng) -> (String, Prom
             let (offset, len) = (usize::from(u16_at(page, slot + 4)), usize::from(u16_at(page, slot + 6)));
             let at = offset + 4 + rng.index(len.max(1));
             if len == 0 || at >= PAGE {
-                return ("nothing".into(), promise);
+                return ("nothing".into(), guarantee);
             }
             page[at] ^= 1 << rng.below(8);
             // The result may be another valid key; no structure is violated.
-            promise = Promise::Alive;
+            guarantee = Guarantee::NoCrash;
             format!("key byte {at}")
         }
         _ => {
@@ -183,14 +183,14 @@ pub(crate) fn spoil(page: &mut [u8], pages: u32, rng: &mut Rng) -> (String, Prom
             let (offset, len) = (usize::from(u16_at(page, at)), usize::from(u16_at(page, at + 2)));
             let byte = offset + rng.index(len.max(1));
             if len == 0 || byte >= PAGE {
-                return ("nothing".into(), promise);
+                return ("nothing".into(), guarantee);
             }
             page[byte] ^= 1 << rng.below(8);
             format!("fence byte {byte}")
         }
     };
     seal(page);
-    (what, promise)
+    (what, guarantee)
 }
 
 /// Returns true if the record of a slot is in the heap and shares no byte with a fence or with another slot's record.

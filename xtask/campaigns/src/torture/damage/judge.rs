@@ -13,26 +13,26 @@ use super::disk::CowDisk;
 use super::subject::{ByMark, ByStamp, Change, LONG, Model, NUMBERS, ROWS, Subject, options};
 use crate::sim::order::Sim;
 use crate::sim::rng::Rng;
-use crate::sim::run::in_company;
+use crate::sim::run::run_with_teammate;
 use crate::sim::scheduler::Scheduler;
 
 /// The guarantee for a kind of damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Promise {
+pub(crate) enum Guarantee {
     /// Every answer is correct or an error.
-    Right,
+    Correct,
     /// The structure check reports a finding, or every answer is correct or an error.
-    Noticed,
+    Detected,
     /// No panic, no hang, no excessive use of memory or disk. Bytes with valid checksums that the engine has not written may
     /// result in any answer.
-    Alive,
+    NoCrash,
 }
 
 /// The behaviour of the engine on a damaged database.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Verdict {
     /// Typed errors; the first of each step.
-    pub(crate) told: Vec<String>,
+    pub(crate) errors: Vec<String>,
     /// Number of findings of the structure check.
     pub(crate) findings: usize,
     /// True if the database is in the state of a few commits before: the log seems to end earlier.
@@ -47,7 +47,7 @@ impl Verdict {
         match self {
             Verdict { failure: Some(_), .. } => "failed",
             Verdict { earlier: true, .. } => "end of the log taken for its tail",
-            Verdict { told, .. } if !told.is_empty() => "typed error",
+            Verdict { errors, .. } if !errors.is_empty() => "typed error",
             Verdict { findings: 1.., .. } => "found by the structure check",
             _ => "harmless",
         }
@@ -60,7 +60,7 @@ impl Verdict {
     }
 
     /// Records an error. It must be of a kind that damage may cause, and must name a file.
-    fn tell(&mut self, step: &str, error: &TxnError) {
+    fn record_error(&mut self, step: &str, error: &TxnError) {
         let text = error.to_string();
         let kind = match error {
             TxnError::Storage(
@@ -70,7 +70,7 @@ impl Verdict {
                 | StorageError::Io { .. },
             ) => true,
             // Consequences of an error that was already reported.
-            TxnError::Storage(StorageError::Poisoned { .. }) | TxnError::Ended => !self.told.is_empty(),
+            TxnError::Storage(StorageError::Poisoned { .. }) | TxnError::Ended => !self.errors.is_empty(),
             _ => false,
         };
         if !kind {
@@ -80,7 +80,7 @@ impl Verdict {
         {
             self.fail(|| format!("{step}: an error that names no file: {text}"));
         }
-        self.told.push(format!("{step}: {text}"));
+        self.errors.push(format!("{step}: {text}"));
     }
 }
 
@@ -90,14 +90,14 @@ fn names_a_file(text: &str) -> bool {
 }
 
 /// Judges the engine on one damaged directory.
-pub(crate) fn judge(subject: &Subject, disk: &CowDisk, promise: Promise, rng: &mut Rng) -> Verdict {
+pub(crate) fn judge(subject: &Subject, disk: &CowDisk, guarantee: Guarantee, rng: &mut Rng) -> Verdict {
     let mut verdict = Verdict::default();
     let size = disk.used();
     let (mut model, mut open) = (subject.model.clone(), true);
     // The database is opened, read, changed and closed; then the same is repeated.
     for round in ["first open", "second open"] {
         if open {
-            open = visit(subject, disk, promise, rng, &mut model, round, &mut verdict);
+            open = open_and_check(subject, disk, guarantee, rng, &mut model, round, &mut verdict);
         }
     }
     let grown = disk.used();
@@ -108,10 +108,10 @@ pub(crate) fn judge(subject: &Subject, disk: &CowDisk, promise: Promise, rng: &m
 }
 
 /// Opens the database once and uses it. Returns false if it did not open.
-fn visit(
+fn open_and_check(
     subject: &Subject,
     disk: &CowDisk,
-    promise: Promise,
+    guarantee: Guarantee,
     rng: &mut Rng,
     model: &mut Model,
     round: &str,
@@ -126,7 +126,7 @@ fn visit(
     let db = match options.create(false).open_on(Arc::new(disk.clone())) {
         Ok(db) => db,
         Err(error) => {
-            refused(round, error, verdict);
+            record_open_error(round, error, verdict);
             return false;
         }
     };
@@ -134,37 +134,37 @@ fn visit(
         if let Err(error) = opened {
             // A damaged catalog may lack a table; this is a wrong answer unless an error was reported.
             match error {
-                TxnError::Schema { .. } if promise != Promise::Right => verdict.told.push(error.to_string()),
-                error => verdict.tell(round, &error),
+                TxnError::Schema { .. } if guarantee != Guarantee::Correct => verdict.errors.push(error.to_string()),
+                error => verdict.record_error(round, &error),
             }
         }
     }
     // This is the first step, so that no other step has repaired or damaged anything.
-    if promise == Promise::Noticed {
+    if guarantee == Guarantee::Detected {
         check_structure(&db, round, verdict);
     }
-    let told = verdict.told.len();
-    let mut wrong = read_in_company(&db, sim, model, rng, verdict, promise);
-    if wrong.is_some() && told == verdict.told.len() && subject.past.iter().any(|past| agrees(&db, past)) {
+    let errors_before = verdict.errors.len();
+    let mut wrong = read_with_teammate(&db, sim, model, rng, verdict, guarantee);
+    if wrong.is_some() && errors_before == verdict.errors.len() && subject.past.iter().any(|past| agrees(&db, past)) {
         // The log was truncated: a prefix of the commits is there completely, and nothing of later ones.
         verdict.earlier = true;
         if let Some(past) = subject.past.iter().rev().find(|past| agrees(&db, past)) {
             *model = past.clone();
         }
-        wrong = read_in_company(&db, sim, model, rng, verdict, promise);
+        wrong = read_with_teammate(&db, sim, model, rng, verdict, guarantee);
     }
     if let Some(wrong) = wrong
-        && (promise == Promise::Right || promise == Promise::Noticed && verdict.findings == 0)
+        && (guarantee == Guarantee::Correct || guarantee == Guarantee::Detected && verdict.findings == 0)
     {
         verdict.fail(|| format!("{round}: a wrong answer: {wrong}"));
     }
-    if promise != Promise::Noticed {
+    if guarantee != Guarantee::Detected {
         check_structure(&db, round, verdict);
     }
-    let changing = in_company(sim, || change_some(&db, model, rng, verdict, promise), || ());
-    ended(changing, verdict);
+    let changing = run_with_teammate(sim, || change_some(&db, model, rng, verdict, guarantee), || ());
+    team_result(changing, verdict);
     if let Err(error) = db.close() {
-        closed(round, &error, verdict);
+        record_close_error(round, &error, verdict);
     }
     true
 }
@@ -188,7 +188,7 @@ impl Team {
 }
 
 /// The result of a team; a panic is raised again.
-fn ended<T>(result: Result<T, String>, verdict: &mut Verdict) -> Option<T> {
+fn team_result<T>(result: Result<T, String>, verdict: &mut Verdict) -> Option<T> {
     match result {
         Ok(value) => Some(value),
         // The panic hook has already recorded the panic.
@@ -201,21 +201,21 @@ fn ended<T>(result: Result<T, String>, verdict: &mut Verdict) -> Option<T> {
 }
 
 /// Reads everything; in a team, while a teammate reads concurrently.
-fn read_in_company(
+fn read_with_teammate(
     db: &Database,
     sim: Option<&dyn Sim>,
     model: &Model,
     rng: &mut Rng,
     verdict: &mut Verdict,
-    promise: Promise,
+    guarantee: Guarantee,
 ) -> Option<String> {
     let mut of_mate = rng.clone();
     // The teammate's answers are ignored, because other steps read the same rows.
     let meanwhile = || {
         let _ = db.transact(|tx| read_some(tx, model, &mut of_mate));
     };
-    let result = in_company(sim, || read_all(db, model, rng, verdict, promise), meanwhile);
-    ended(result, verdict).flatten()
+    let result = run_with_teammate(sim, || read_all(db, model, rng, verdict, guarantee), meanwhile);
+    team_result(result, verdict).flatten()
 }
 
 fn read_some(tx: &mut Transaction<'_>, model: &Model, rng: &mut Rng) -> Result<(), TxnError> {
@@ -229,20 +229,20 @@ fn read_some(tx: &mut Transaction<'_>, model: &Model, rng: &mut Rng) -> Result<(
     tx.range(&NUMBERS, rng.below(5000)..)?.take(30).try_for_each(|row| row.map(drop))
 }
 
-fn refused(round: &str, error: OpenError, verdict: &mut Verdict) {
+fn record_open_error(round: &str, error: OpenError, verdict: &mut Verdict) {
     match error {
-        OpenError::Storage(error) => verdict.tell(round, &TxnError::Storage(error)),
-        OpenError::Catalog(error @ TxnError::Storage(_)) => verdict.tell(round, &error),
+        OpenError::Storage(error) => verdict.record_error(round, &TxnError::Storage(error)),
+        OpenError::Catalog(error @ TxnError::Storage(_)) => verdict.record_error(round, &error),
         // These errors describe the missing object or its place; the directory counts as the file.
         error @ (OpenError::Missing { .. } | OpenError::NotADatabase { .. } | OpenError::Catalog(_)) => {
-            verdict.told.push(error.to_string());
+            verdict.errors.push(error.to_string());
         }
         error => verdict.fail(|| format!("{round}: refused for a reason that is no damage: {error}")),
     }
 }
 
-fn closed(round: &str, error: &StorageError, verdict: &mut Verdict) {
-    verdict.tell(&format!("{round}, closing"), &TxnError::Storage(error.clone()));
+fn record_close_error(round: &str, error: &StorageError, verdict: &mut Verdict) {
+    verdict.record_error(&format!("{round}, closing"), &TxnError::Storage(error.clone()));
 }
 
 fn check_structure(db: &Database, round: &str, verdict: &mut Verdict) {
@@ -252,10 +252,10 @@ fn check_structure(db: &Database, round: &str, verdict: &mut Verdict) {
             let wrong = found.findings.iter().filter(|finding| finding.rule != Rule::Orphan);
             if let Some(first) = wrong.clone().next() {
                 verdict.findings += wrong.count();
-                verdict.told.push(format!("{round}, structure: {first}"));
+                verdict.errors.push(format!("{round}, structure: {first}"));
             }
         }
-        Err(error) => verdict.tell(&format!("{round}, structure"), &TxnError::Storage(error)),
+        Err(error) => verdict.record_error(&format!("{round}, structure"), &TxnError::Storage(error)),
     }
 }
 
@@ -272,9 +272,15 @@ fn agrees(db: &Database, model: &Model) -> bool {
 }
 
 /// Reads everything, each table in several ways. Returns the first wrong answer, and records errors.
-fn read_all(db: &Database, model: &Model, rng: &mut Rng, verdict: &mut Verdict, promise: Promise) -> Option<String> {
-    type Way = fn(&Database, &Model, &mut Rng) -> Result<Option<String>, TxnError>;
-    let ways: [(&str, Way); 8] = [
+fn read_all(
+    db: &Database,
+    model: &Model,
+    rng: &mut Rng,
+    verdict: &mut Verdict,
+    guarantee: Guarantee,
+) -> Option<String> {
+    type ReadCheck = fn(&Database, &Model, &mut Rng) -> Result<Option<String>, TxnError>;
+    let checks: [(&str, ReadCheck); 8] = [
         ("scan of numbers", |db, model, _| scan(db, &NUMBERS, &model.numbers, false)),
         ("scan of rows", |db, model, _| scan(db, &ROWS, &model.rows, false)),
         ("scan of long keys", |db, model, _| scan(db, &LONG, &model.long, false)),
@@ -284,16 +290,16 @@ fn read_all(db: &Database, model: &Model, rng: &mut Rng, verdict: &mut Verdict, 
         ("index that is not unique", |db, model, _| by_mark(db, model)),
         ("unique index", |db, model, _| by_stamp(db, model)),
     ];
-    let first = rng.index(ways.len());
+    let first = rng.index(checks.len());
     let mut wrong = None;
-    for i in 0..ways.len() {
-        let (name, way) = ways[(first + i) % ways.len()];
-        match way(db, model, rng) {
+    for i in 0..checks.len() {
+        let (name, check) = checks[(first + i) % checks.len()];
+        match check(db, model, rng) {
             Ok(None) => {}
             Ok(Some(what)) => wrong = wrong.or(Some(format!("{name}: {what}"))),
             // An index entry without a valid row: damage that is reported as an error of the table.
-            Err(TxnError::Decode { .. } | TxnError::Schema { .. }) if promise != Promise::Right => {}
-            Err(error) => verdict.tell(name, &error),
+            Err(TxnError::Decode { .. } | TxnError::Schema { .. }) if guarantee != Guarantee::Correct => {}
+            Err(error) => verdict.record_error(name, &error),
         }
     }
     wrong
@@ -377,24 +383,24 @@ fn by_stamp(db: &Database, model: &Model) -> Result<Option<String>, TxnError> {
 }
 
 /// Makes some changes in the database and the model. A failed change has no effect.
-fn change_some(db: &Database, model: &mut Model, rng: &mut Rng, verdict: &mut Verdict, promise: Promise) {
+fn change_some(db: &Database, model: &mut Model, rng: &mut Rng, verdict: &mut Verdict, guarantee: Guarantee) {
     for _ in 0..6 {
         let changes: Vec<Change> = (0..6).map(|_| model.draw(rng)).collect();
         match db.transact(|tx| changes.iter().try_for_each(|change| change.apply(tx))) {
             Ok(()) => changes.iter().for_each(|change| model.apply(change)),
-            Err(TxnError::Decode { .. } | TxnError::DuplicateKey { .. }) if promise != Promise::Right => {}
-            Err(error) => verdict.tell("changing", &error),
+            Err(TxnError::Decode { .. } | TxnError::DuplicateKey { .. }) if guarantee != Guarantee::Correct => {}
+            Err(error) => verdict.record_error("changing", &error),
         }
     }
 }
 
 /// Failures on undamaged databases: a defect of the judge or of the engine.
-pub(crate) fn undamaged(subjects: &[Subject]) -> Vec<String> {
+pub(crate) fn check_undamaged(subjects: &[Subject]) -> Vec<String> {
     let wrong = |subject: &Subject| {
         let disk = CowDisk::over(&subject.image, 4 * subject.image.bytes());
-        let verdict = judge(subject, &disk, Promise::Right, &mut Rng::of_case(1, 1));
-        let told = verdict.failure.is_some() || !verdict.told.is_empty();
-        told.then(|| format!("undamaged, {:?}: {:?}; told: {:?}", subject.left, verdict.failure, verdict.told))
+        let verdict = judge(subject, &disk, Guarantee::Correct, &mut Rng::of_case(1, 1));
+        let failed = verdict.failure.is_some() || !verdict.errors.is_empty();
+        failed.then(|| format!("undamaged, {:?}: {:?}; told: {:?}", subject.shutdown, verdict.failure, verdict.errors))
     };
     subjects.iter().filter_map(wrong).collect()
 }
@@ -405,7 +411,7 @@ pub(crate) fn memory_limit(subjects: &[Subject]) -> u64 {
     let usual = USUAL.get_or_init(|| {
         let one = |subject: &Subject| {
             let disk = CowDisk::over(&subject.image, 4 * subject.image.bytes());
-            super::memory::most_during(|| judge(subject, &disk, Promise::Right, &mut Rng::of_case(0, 0))).1
+            super::memory::peak_during(|| judge(subject, &disk, Guarantee::Correct, &mut Rng::of_case(0, 0))).1
         };
         subjects.iter().map(one).max().unwrap_or(0)
     });

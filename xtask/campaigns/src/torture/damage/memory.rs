@@ -6,61 +6,61 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 /// The system's allocator with counters.
-struct Counting;
+struct CountingAllocator;
 
 #[global_allocator]
-static COUNTING: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 thread_local! {
     /// Bytes that this thread has allocated minus those it has freed (negative if it frees memory of other threads), and the
     /// maximum.
-    static HELD: Cell<(i64, i64)> = const { Cell::new((0, 0)) };
+    static ALLOCATED: Cell<(i64, i64)> = const { Cell::new((0, 0)) };
 }
 
-fn note(bytes: i64) {
+fn add(bytes: i64) {
     // A thread still allocates after the destruction of its thread-locals.
-    let _ = HELD.try_with(|held| {
-        let (now, most) = held.get();
-        held.set((now + bytes, most.max(now + bytes)));
+    let _ = ALLOCATED.try_with(|allocated| {
+        let (now, most) = allocated.get();
+        allocated.set((now + bytes, most.max(now + bytes)));
     });
 }
 
 // SAFETY: every call is passed unchanged to the system's allocator. Counting allocates nothing.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        note(layout.size() as i64);
+        add(layout.size() as i64);
         // SAFETY: the caller's guarantee.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        note(layout.size() as i64);
+        add(layout.size() as i64);
         // SAFETY: the caller's guarantee.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        note(size as i64 - layout.size() as i64);
+        add(size as i64 - layout.size() as i64);
         // SAFETY: the caller's guarantee.
         unsafe { System.realloc(ptr, layout, size) }
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        note(-(layout.size() as i64));
+        add(-(layout.size() as i64));
         // SAFETY: the caller's guarantee.
         unsafe { System.dealloc(ptr, layout) }
     }
 }
 
 /// Runs `work`. Returns its result, and the maximum increase of this thread's allocated bytes.
-pub(crate) fn most_during<R>(work: impl FnOnce() -> R) -> (R, u64) {
-    let before = HELD.with(|held| {
-        let (now, _) = held.get();
-        held.set((now, now));
+pub(crate) fn peak_during<R>(work: impl FnOnce() -> R) -> (R, u64) {
+    let before = ALLOCATED.with(|allocated| {
+        let (now, _) = allocated.get();
+        allocated.set((now, now));
         now
     });
     let result = work();
-    (result, HELD.with(|held| (held.get().1 - before).max(0) as u64))
+    (result, ALLOCATED.with(|allocated| (allocated.get().1 - before).max(0) as u64))
 }
 
 #[cfg(test)]
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn what_is_taken_is_seen_though_it_is_given_back() {
-        let (_, most) = most_during(|| drop(vec![0u8; 1 << 20]));
+        let (_, most) = peak_during(|| drop(vec![0u8; 1 << 20]));
         assert!((1 << 20..1 << 21).contains(&most), "{most}");
     }
 }

@@ -6,4 +6,4 @@ pub(crate) mod forge;
 pub(crate) mod judge;
 pub(crate) mod memory;
 pub(crate) mod subject;
-pub(crate) mod watch;
+pub(crate) mod watchdog;

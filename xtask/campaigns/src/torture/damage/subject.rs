@@ -146,7 +146,7 @@ fn long_key(rng: &mut Rng) -> Vec<u8> {
 
 /// The end of the database's last use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Left {
+pub(crate) enum Shutdown {
     /// Closed.
     Closed,
     /// Killed, with a log to recover from.
@@ -158,7 +158,7 @@ pub(crate) enum Left {
 pub(crate) struct Subject {
     /// Scheduler of the threads or fibers that read it.
     pub(crate) scheduler: Scheduler,
-    pub(crate) left: Left,
+    pub(crate) shutdown: Shutdown,
     pub(crate) image: Image,
     /// An earlier image of the same directory: the source of stale pages and files.
     pub(crate) older: Image,
@@ -195,8 +195,12 @@ impl Subject {
     ///
     /// # Errors
     /// Only an engine that fails without any damage.
-    pub(crate) fn make(seed: u64, left: Left, scheduler: Scheduler) -> Result<Subject, Box<dyn std::error::Error>> {
-        let mut rng = Rng::of_case(seed, left as u64);
+    pub(crate) fn make(
+        seed: u64,
+        shutdown: Shutdown,
+        scheduler: Scheduler,
+    ) -> Result<Subject, Box<dyn std::error::Error>> {
+        let mut rng = Rng::of_case(seed, shutdown as u64);
         let disk = CowDisk::over(&Image::default(), CAPACITY);
         let db = options().open_on(Arc::new(disk.clone()))?;
         let mut model = Model::default();
@@ -250,11 +254,11 @@ impl Subject {
                 db.step()?;
             }
         }
-        if left == Left::Closed {
+        if shutdown == Shutdown::Closed {
             db.close()?;
             return Ok(Subject {
                 scheduler,
-                left,
+                shutdown,
                 image: disk.image(),
                 older,
                 model,
@@ -281,7 +285,7 @@ impl Subject {
         let image = disk.image();
         drop(loser);
         drop(db);
-        Ok(Subject { scheduler, left, image, older, model, past, provable })
+        Ok(Subject { scheduler, shutdown, image, older, model, past, provable })
     }
 
     /// The subjects of a campaign: two seeds of each kind.
@@ -291,8 +295,8 @@ impl Subject {
     pub(crate) fn all(seed: u64, scheduler: Scheduler) -> Result<Vec<Subject>, Box<dyn std::error::Error>> {
         let mut all = Vec::new();
         for variant in 0..2 {
-            for left in [Left::Closed, Left::Killed] {
-                all.push(Subject::make(seed.wrapping_add(variant * 1000), left, scheduler)?);
+            for shutdown in [Shutdown::Closed, Shutdown::Killed] {
+                all.push(Subject::make(seed.wrapping_add(variant * 1000), shutdown, scheduler)?);
             }
         }
         Ok(all)

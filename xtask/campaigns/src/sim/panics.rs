@@ -12,43 +12,43 @@ sched_steps::fiber_local! {
 }
 
 /// Source paths of the code under test: a panic elsewhere is the campaign's own.
-const UNDER_TRIAL: [&str; 3] = ["crates/storage/", "crates/sched-steps/", "crates/speculate/"];
+const TESTED_SOURCES: [&str; 3] = ["crates/storage/", "crates/sched-steps/", "crates/speculate/"];
 
 /// Prefix of the message of a campaign's own panic.
-const OWN: &str = "the campaign itself panicked: ";
+const OWN_PANIC: &str = "the campaign itself panicked: ";
 
 /// Payload of a worker that was stopped; not a finding.
 #[derive(Debug)]
-struct Stopped;
+struct StopPayload;
 
 /// Payload of a worker that reports a finding, for code that cannot return an error.
 #[derive(Debug)]
-struct Found(String);
+struct FindingPayload(String);
 
 /// Unwinds the calling worker.
 pub(crate) fn stop() -> ! {
-    resume_unwind(Box::new(Stopped))
+    resume_unwind(Box::new(StopPayload))
 }
 
 /// Unwinds the calling worker with a finding.
-pub(crate) fn find(what: String) -> ! {
-    resume_unwind(Box::new(Found(what)))
+pub(crate) fn raise_finding(what: String) -> ! {
+    resume_unwind(Box::new(FindingPayload(what)))
 }
 
 /// The message of a panic in one line, marked if the panic is the campaign's own.
 pub(crate) fn message(info: &PanicHookInfo<'_>) -> String {
-    let of_trial = info.location().is_some_and(|place| UNDER_TRIAL.iter().any(|path| place.file().contains(path)));
-    let own = if of_trial { "" } else { OWN };
+    let is_tested = info.location().is_some_and(|place| TESTED_SOURCES.iter().any(|path| place.file().contains(path)));
+    let own = if is_tested { "" } else { OWN_PANIC };
     format!("{own}{}", info.to_string().replace('\n', " "))
 }
 
 /// Returns true if a reported failure is the campaign's own, and therefore not a finding.
 pub(crate) fn is_own(failure: &str) -> bool {
-    failure.contains(OWN)
+    failure.contains(OWN_PANIC)
 }
 
 /// Runs `f`. A panic becomes an error with its message and location. [`stop`] becomes `Ok(None)`.
-pub(crate) fn caught<T>(f: impl FnOnce() -> T) -> Result<Option<T>, String> {
+pub(crate) fn catch_panic<T>(f: impl FnOnce() -> T) -> Result<Option<T>, String> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let others = take_hook();
@@ -64,8 +64,8 @@ pub(crate) fn caught<T>(f: impl FnOnce() -> T) -> Result<Option<T>, String> {
     let message = MESSAGE.with(|message| message.replace(outer)).unwrap_or_default();
     match result {
         Ok(value) => Ok(Some(value)),
-        Err(payload) if payload.is::<Stopped>() => Ok(None),
-        Err(payload) => Err(payload.downcast::<Found>().map_or(message, |found| found.0)),
+        Err(payload) if payload.is::<StopPayload>() => Ok(None),
+        Err(payload) => Err(payload.downcast::<FindingPayload>().map_or(message, |found| found.0)),
     }
 }
 
@@ -75,20 +75,20 @@ mod tests {
 
     use super::*;
 
-    fn told(f: impl FnOnce()) -> String {
-        caught(f).err().unwrap_or_default()
+    fn failure_of(f: impl FnOnce()) -> String {
+        catch_panic(f).err().unwrap_or_default()
     }
 
     #[test]
     fn only_the_code_under_trial_and_what_was_found_are_findings() {
-        let own = told(|| panic!("here"));
+        let own = failure_of(|| panic!("here"));
         assert!(is_own(&own) && own.contains("here"), "{own}");
-        let found = told(|| find("a lost row".into()));
+        let found = failure_of(|| raise_finding("a lost row".into()));
         assert!(!is_own(&found) && found == "a lost row", "{found}");
         let too_many = || {
             (0..9).fold(Table::<u64, u64>::new("t"), |t, _| t.with_raw_index("i", false, 0, |_, _, _| false));
         };
-        let of_storage = told(too_many);
+        let of_storage = failure_of(too_many);
         assert!(!is_own(&of_storage) && of_storage.contains("crates/storage/"), "{of_storage}");
     }
 }

@@ -8,22 +8,22 @@ use std::thread;
 use std::time::Duration;
 
 use super::memory;
-use crate::sim::caught;
+use crate::sim::panics;
 use crate::torture::CampaignPlan;
 use crate::torture::report::{Progress, Report};
 
 /// Interval of the watchdog's checks.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// A case that is unchanged after this number of checks hangs: 10 s during which this process ran.
-const LOOKS: u32 = 50;
+const MAX_POLLS: u32 = 50;
 /// Maximum number of failures; more end the campaign.
-const ENOUGH: usize = 1000;
+const MAX_FAILURES: usize = 1000;
 /// Maximum number of hanging cases; more end the campaign, because each occupies a processor.
-const ENOUGH_HUNG: u32 = 4;
+const MAX_HANGING: u32 = 4;
 
 /// The result of a case that ended by itself.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct CaseEnd {
+pub(crate) struct CaseResult {
     /// Kind and outcome of the case, for statistics.
     pub(crate) class: String,
     /// Description of the failure, if any.
@@ -37,7 +37,7 @@ pub(crate) trait Cases: Send + Sync + 'static {
     /// Maximum number of bytes of one case.
     fn memory_limit(&self) -> u64;
     /// Runs a case.
-    fn run(&self, case: u64) -> CaseEnd;
+    fn run(&self, case: u64) -> CaseResult;
     /// Describes a case, for messages about a case that did not end.
     fn describe(&self, case: u64) -> String;
 }
@@ -48,7 +48,7 @@ thread_local! {
 }
 
 /// Installs a panic hook that records panics within cases for their report. Others are printed as usual.
-fn hear_panics() {
+fn install_panic_hook() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let usual = std::panic::take_hook();
@@ -56,7 +56,7 @@ fn hear_panics() {
             let first = PANIC.with(|panic| {
                 let mut panic = panic.borrow_mut();
                 let first = panic.as_ref().is_some_and(String::is_empty);
-                first.then(|| *panic = Some(caught::message(info))).is_some()
+                first.then(|| *panic = Some(panics::message(info))).is_some()
             });
             // A second panic during the unwinding of the first ends the process, so it is printed at once.
             if !first {
@@ -68,11 +68,11 @@ fn hear_panics() {
 }
 
 /// Runs one case, and catches its panic.
-fn attempt<C: Cases>(cases: &C, case: u64) -> CaseEnd {
+fn attempt<C: Cases>(cases: &C, case: u64) -> CaseResult {
     PANIC.with(|panic| *panic.borrow_mut() = Some(String::new()));
-    let (ended, most) = memory::most_during(|| catch_unwind(AssertUnwindSafe(|| cases.run(case))));
+    let (ended, most) = memory::peak_during(|| catch_unwind(AssertUnwindSafe(|| cases.run(case))));
     let panic = PANIC.with(|panic| panic.borrow_mut().take()).unwrap_or_default();
-    let mut ending = ended.unwrap_or_else(|_| CaseEnd {
+    let mut ending = ended.unwrap_or_else(|_| CaseResult {
         class: "panic".into(),
         failure: Some(format!("{}: {panic}", cases.describe(case))),
     });
@@ -85,19 +85,19 @@ fn attempt<C: Cases>(cases: &C, case: u64) -> CaseEnd {
 
 /// The current case of a thread.
 #[derive(Default)]
-struct CaseUnderWay {
+struct RunningCase {
     /// Number of the current case plus one; 0 for none.
     case: AtomicU64,
 }
 
 /// Runs `plan.budget` cases, or the plan's case.
 pub(crate) fn run<C: Cases>(cases: C, plan: &CampaignPlan, progress: &Progress) -> Report {
-    hear_panics();
+    install_panic_hook();
     let (first, end) = plan.case.map_or((0, plan.budget), |case| (case, case + 1));
     let (cases, next) = (Arc::new(cases), Arc::new(AtomicU64::new(first)));
-    let (send, endings) = mpsc::channel::<(u64, CaseEnd)>();
+    let (send, endings) = mpsc::channel::<(u64, CaseResult)>();
     let start = || {
-        let place = Arc::new(CaseUnderWay::default());
+        let place = Arc::new(RunningCase::default());
         let (cases, next, send, mine) = (Arc::clone(&cases), Arc::clone(&next), send.clone(), Arc::clone(&place));
         thread::spawn(move || {
             loop {
@@ -118,10 +118,10 @@ pub(crate) fn run<C: Cases>(cases: C, plan: &CampaignPlan, progress: &Progress) 
     let mut places: Vec<_> = (0..thread::available_parallelism().map_or(1, usize::from)).map(|_| start()).collect();
     let mut report = Report::default();
     let mut classes = std::collections::BTreeMap::<String, u64>::new();
-    let mut look = std::time::Instant::now();
-    let mut hung = 0;
-    while report.tried < end - first && hung < ENOUGH_HUNG && !progress.is_over() {
-        if let Ok((case, ending)) = endings.recv_timeout(LOOK) {
+    let mut last_poll = std::time::Instant::now();
+    let mut hanging = 0;
+    while report.tried < end - first && hanging < MAX_HANGING && !progress.is_over() {
+        if let Ok((case, ending)) = endings.recv_timeout(POLL_INTERVAL) {
             report.tried += 1;
             progress.add(1);
             *classes.entry(ending.class).or_default() += 1;
@@ -129,27 +129,27 @@ pub(crate) fn run<C: Cases>(cases: C, plan: &CampaignPlan, progress: &Progress) 
                 progress.failed();
             }
             if let Some(what) = ending.failure {
-                report.fail(told::<C>(case, plan, &what));
+                report.fail(failure_text::<C>(case, plan, &what));
             }
-            if report.failures.len() >= ENOUGH {
+            if report.failures.len() >= MAX_FAILURES {
                 break;
             }
         }
-        if look.elapsed() < LOOK {
+        if last_poll.elapsed() < POLL_INTERVAL {
             continue;
         }
-        look = std::time::Instant::now();
+        last_poll = std::time::Instant::now();
         for place in &mut places {
             let now = place.0.case.load(Ordering::Relaxed);
             place.2 = if now != 0 && now == place.1 { place.2 + 1 } else { 0 };
             place.1 = now;
-            if place.2 == LOOKS {
+            if place.2 == MAX_POLLS {
                 // A thread cannot be ended: it is left running, and another one replaces it.
                 let what = format!("{}: has not ended after 10 s", cases.describe(now - 1));
-                report.broken.push(told::<C>(now - 1, plan, &what));
+                report.broken.push(failure_text::<C>(now - 1, plan, &what));
                 progress.failed();
                 report.tried += 1;
-                hung += 1;
+                hanging += 1;
                 *place = start();
             }
         }
@@ -161,7 +161,7 @@ pub(crate) fn run<C: Cases>(cases: C, plan: &CampaignPlan, progress: &Progress) 
 }
 
 /// Formats a failure with the command that repeats it.
-fn told<C: Cases>(case: u64, plan: &CampaignPlan, what: &str) -> String {
+fn failure_text<C: Cases>(case: u64, plan: &CampaignPlan, what: &str) -> String {
     let (name, how, seed) = (C::CAMPAIGN, plan.scheduler.flag(), plan.seed);
     format!("case {case}: {what}\n       cargo xtask torture {name}{how} --seed {seed} --case {case}")
 }

@@ -11,19 +11,19 @@ use speculate::{KeyAndValue, KeyRange, RangeRow, RangeStore, Seen, SeenRange, St
 use storage::optimistic::{Peeker, Place};
 use storage::{Database, OpenTable, Transaction, TxnError};
 
-use super::caught::{self, caught};
 use super::notes::lock;
+use super::panics::{self, catch_panic};
 use super::tables::{Bytes, UNIQUE};
 
 /// Position of a row: the number of its table, then its key. A range is within one table.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Spot {
+pub(crate) struct RowPosition {
     pub(crate) table: usize,
     pub(crate) key: Vec<u8>,
 }
 
 /// Tables that loops read speculatively, before their transaction.
-pub(crate) struct Ahead<'d> {
+pub(crate) struct LoopStore<'d> {
     db: &'d Database,
     tables: Vec<OpenTable<Bytes, Vec<u8>>>,
     /// For simulated loops: held during each call of the engine.
@@ -37,15 +37,15 @@ struct Turn {
     panic: Option<String>,
 }
 
-impl<'d> Ahead<'d> {
+impl<'d> LoopStore<'d> {
     /// Tables of a database without a simulated scheduler.
-    pub(crate) fn new(db: &'d Database, tables: &[OpenTable<Bytes, Vec<u8>>]) -> Ahead<'d> {
-        Ahead { db, tables: tables.to_vec(), turn: None }
+    pub(crate) fn new(db: &'d Database, tables: &[OpenTable<Bytes, Vec<u8>>]) -> LoopStore<'d> {
+        LoopStore { db, tables: tables.to_vec(), turn: None }
     }
 
     /// Tables of a simulated database: the threads of a loop take turns.
-    pub(crate) fn simulated(db: &'d Database, tables: &[OpenTable<Bytes, Vec<u8>>]) -> Ahead<'d> {
-        Ahead { turn: Some(Mutex::default()), ..Ahead::new(db, tables) }
+    pub(crate) fn simulated(db: &'d Database, tables: &[OpenTable<Bytes, Vec<u8>>]) -> LoopStore<'d> {
+        LoopStore { turn: Some(Mutex::default()), ..LoopStore::new(db, tables) }
     }
 
     /// Takes the first panic of the engine in a simulated loop.
@@ -55,67 +55,67 @@ impl<'d> Ahead<'d> {
 
     /// Calls the engine. In a simulation, a panic is raised again as a finding with its message, because the message of a
     /// panic in another thread than the loop's own is lost.
-    fn engine<R>(&self, call: impl FnOnce() -> R) -> R {
+    fn call_engine<R>(&self, call: impl FnOnce() -> R) -> R {
         let Some(turn) = &self.turn else { return call() };
         let mut turn = lock(turn);
-        match caught(call) {
+        match catch_panic(call) {
             Ok(Some(result)) => result,
-            Ok(None) => caught::stop(),
+            Ok(None) => panics::stop(),
             Err(what) => {
                 turn.panic.get_or_insert_with(|| what.clone());
-                caught::find(what)
+                panics::raise_finding(what)
             }
         }
     }
 
-    fn table(&self, spot: &Spot) -> &OpenTable<Bytes, Vec<u8>> {
-        &self.tables[spot.table]
+    fn table(&self, position: &RowPosition) -> &OpenTable<Bytes, Vec<u8>> {
+        &self.tables[position.table]
     }
 }
 
 /// Key, place and new value of a row that has been read and is now overwritten. None for rows of a table with a unique
 /// index: they are written one by one, because their order determines the duplicates.
-fn replaced<'w>(write: &Written<'w, Ahead<'_>>) -> Option<(&'w [u8], Place, &'w [u8])> {
+fn replacement<'w>(write: &Written<'w, LoopStore<'_>>) -> Option<(&'w [u8], Place, &'w [u8])> {
     let seen = write.seen.as_ref().filter(|seen| seen.value.is_some() && write.key.table != UNIQUE)?;
     Some((&write.key.key, *seen.stamp, write.value?))
 }
 
-impl<'d> Store for Ahead<'d> {
-    type Key = Spot;
+impl<'d> Store for LoopStore<'d> {
+    type Key = RowPosition;
     type Value = Vec<u8>;
     type Stamp = Place;
     type Local = Peeker;
     type Order = Transaction<'d>;
     type Error = TxnError;
 
-    fn size(&self, spot: &Spot, row: Option<&Vec<u8>>) -> usize {
-        size_of::<Spot>() + spot.key.len() + row.map_or(0, |row| size_of::<Vec<u8>>() + row.len())
+    fn size(&self, position: &RowPosition, row: Option<&Vec<u8>>) -> usize {
+        size_of::<RowPosition>() + position.key.len() + row.map_or(0, |row| size_of::<Vec<u8>>() + row.len())
     }
 
-    fn announce(&self, peeker: &mut Peeker, spots: &[Spot]) {
-        let rows = spots.iter().map(|spot| (*self.table(spot), spot.key.as_slice(), 64));
-        self.engine(|| self.db.raw().announce(peeker, rows));
+    fn announce(&self, peeker: &mut Peeker, positions: &[RowPosition]) {
+        let rows = positions.iter().map(|position| (*self.table(position), position.key.as_slice(), 64));
+        self.call_engine(|| self.db.raw().announce(peeker, rows));
     }
 
-    fn peek(&self, peeker: &mut Peeker, spot: &Spot) -> Result<(Option<Vec<u8>>, Place), TxnError> {
-        self.engine(|| {
-            let (row, place) = self.db.raw().peek(peeker, self.table(spot), &spot.key)?;
+    fn peek(&self, peeker: &mut Peeker, position: &RowPosition) -> Result<(Option<Vec<u8>>, Place), TxnError> {
+        self.call_engine(|| {
+            let (row, place) = self.db.raw().peek(peeker, self.table(position), &position.key)?;
             Ok((row.map(<[u8]>::to_vec), place))
         })
     }
 
     fn confirm(&self, tx: &mut Transaction<'d>, seen: Seen<'_, Self>) -> Result<bool, TxnError> {
         let (table, row) = (self.table(seen.key), seen.value.map(Vec::as_slice));
-        self.engine(|| tx.raw_mut().confirm(table, &seen.key.key, seen.stamp, row, seen.to_write))
+        self.call_engine(|| tx.raw_mut().confirm(table, &seen.key.key, seen.stamp, row, seen.to_write))
     }
 
-    fn read(&self, tx: &mut Transaction<'d>, spot: &Spot) -> Result<Option<Vec<u8>>, TxnError> {
-        self.engine(|| tx.raw().read(self.table(spot), &spot.key, <[u8]>::to_vec))
+    fn read(&self, tx: &mut Transaction<'d>, position: &RowPosition) -> Result<Option<Vec<u8>>, TxnError> {
+        self.call_engine(|| tx.raw().read(self.table(position), &position.key, <[u8]>::to_vec))
     }
 
     fn write(&self, tx: &mut Transaction<'d>, write: &Written<'_, Self>) -> Result<(), TxnError> {
         let (table, key) = (self.table(write.key), &write.key.key);
-        self.engine(|| match write.value {
+        self.call_engine(|| match write.value {
             Some(row) => tx.raw_mut().put(table, key, row),
             None => tx.raw_mut().delete(table, key).map(drop),
         })
@@ -123,27 +123,27 @@ impl<'d> Store for Ahead<'d> {
 
     fn write_all(&self, tx: &mut Transaction<'d>, writes: &[Written<'_, Self>]) -> Result<(), TxnError> {
         for (number, table) in self.tables.iter().enumerate() {
-            let mut rows = writes.iter().filter(|write| write.key.table == number).filter_map(replaced).peekable();
+            let mut rows = writes.iter().filter(|write| write.key.table == number).filter_map(replacement).peekable();
             if rows.peek().is_some() {
-                self.engine(|| tx.raw_mut().replace_many(table, rows))?;
+                self.call_engine(|| tx.raw_mut().replace_many(table, rows))?;
             }
         }
-        writes.iter().filter(|write| replaced(write).is_none()).try_for_each(|write| self.write(tx, write))
+        writes.iter().filter(|write| replacement(write).is_none()).try_for_each(|write| self.write(tx, write))
     }
 }
 
-impl<'d> RangeStore for Ahead<'d> {
+impl<'d> RangeStore for LoopStore<'d> {
     fn peek_range(
         &self,
         peeker: &mut Peeker,
-        KeyRange { first, last }: &KeyRange<Spot>,
+        KeyRange { first, last }: &KeyRange<RowPosition>,
         most: usize,
     ) -> Result<Vec<RangeRow<Self>>, TxnError> {
         let (table, mut rows) = (first.table, Vec::new());
         let range = (&first.key[..], &last.key[..]);
-        self.engine(|| {
+        self.call_engine(|| {
             self.db.raw().peek_range(peeker, self.table(first), range, most, |key, row, stamp| {
-                rows.push(RangeRow { key: Spot { table, key: key.to_vec() }, value: row.to_vec(), stamp });
+                rows.push(RangeRow { key: RowPosition { table, key: key.to_vec() }, value: row.to_vec(), stamp });
                 ControlFlow::Continue(())
             })
         })?;
@@ -154,9 +154,9 @@ impl<'d> RangeStore for Ahead<'d> {
         let KeyRange { first, last } = seen.range;
         let (mut expected, mut same) = (seen.rows(), true);
         let range = (&first.key[..], &last.key[..]);
-        self.engine(|| {
+        self.call_engine(|| {
             tx.raw_mut().lock_range(self.table(first), range, seen.most, seen.to_write, |key, row| {
-                same = expected.next().is_some_and(|(spot, value)| spot.key == key && value == row);
+                same = expected.next().is_some_and(|(position, value)| position.key == key && value == row);
                 if same { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
             })
         })?;
@@ -166,14 +166,14 @@ impl<'d> RangeStore for Ahead<'d> {
     fn read_range(
         &self,
         tx: &mut Transaction<'d>,
-        KeyRange { first, last }: &KeyRange<Spot>,
+        KeyRange { first, last }: &KeyRange<RowPosition>,
         most: usize,
     ) -> Result<Vec<KeyAndValue<Self>>, TxnError> {
         let (table, mut rows) = (first.table, Vec::new());
         let range = (&first.key[..], &last.key[..]);
-        self.engine(|| {
+        self.call_engine(|| {
             tx.raw_mut().lock_range(self.table(first), range, most, false, |key, row| {
-                rows.push((Spot { table, key: key.to_vec() }, row.to_vec()));
+                rows.push((RowPosition { table, key: key.to_vec() }, row.to_vec()));
                 ControlFlow::Continue(())
             })
         })?;

@@ -8,33 +8,33 @@ pub(crate) type Work<'a> = Box<dyn FnOnce() + Send + 'a>;
 
 /// A condition variable for each thread, on which the thread sleeps while it does not have the baton.
 #[derive(Debug)]
-pub(super) struct Seats {
-    seats: Vec<(Mutex<bool>, Condvar)>,
+pub(super) struct BatonSlots {
+    slots: Vec<(Mutex<bool>, Condvar)>,
 }
 
-impl Seats {
-    /// Seats for `n` workers.
-    pub(super) fn new(n: usize) -> Seats {
-        Seats { seats: (0..n).map(|_| Default::default()).collect() }
+impl BatonSlots {
+    /// Slots for `n` workers.
+    pub(super) fn new(n: usize) -> BatonSlots {
+        BatonSlots { slots: (0..n).map(|_| Default::default()).collect() }
     }
 
     fn give(&self, to: usize) {
-        let (turn, bell) = &self.seats[to];
-        *turn.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        bell.notify_one();
+        let (has_baton, condition) = &self.slots[to];
+        *has_baton.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        condition.notify_one();
     }
 
     fn wait(&self, me: usize) {
-        let (turn, bell) = &self.seats[me];
-        let mut turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
-        while !*turn {
-            turn = bell.wait(turn).unwrap_or_else(PoisonError::into_inner);
+        let (has_baton, condition) = &self.slots[me];
+        let mut has_baton = has_baton.lock().unwrap_or_else(PoisonError::into_inner);
+        while !*has_baton {
+            has_baton = condition.wait(has_baton).unwrap_or_else(PoisonError::into_inner);
         }
-        *turn = false;
+        *has_baton = false;
     }
 
     /// Runs all of `work`, beginning with worker `first`, and returns when all have ended. A started worker takes no step
-    /// before [`Seats::pass`] names it.
+    /// before [`BatonSlots::pass`] names it.
     pub(super) fn run(&self, work: Vec<Work<'_>>, first: usize) {
         thread::scope(|scope| {
             for (me, work) in work.into_iter().enumerate() {

@@ -27,16 +27,16 @@ pub(super) const ACTORS: usize = 1;
 const NAME: &str = "remodelled";
 
 /// Prefix of the names of short-lived tables, and number of these names.
-const PASSING: &str = "passing ";
-const PASSERS: usize = 7;
+const TRANSIENT_PREFIX: &str = "passing ";
+const TRANSIENT_NAMES: usize = 7;
 
-type Passing = Table<Bytes, Vec<u8>, RunTimeName>;
+type TransientTable = Table<Bytes, Vec<u8>, RunTimeName>;
 
 /// Short-lived tables.
 #[derive(Default)]
-struct Passers {
+struct TransientTables {
     /// Reusable declarations, as a program has them in constants.
-    kept: Vec<Passing>,
+    declarations: Vec<TransientTable>,
     /// Handles with the names of their tables, including handles of dropped tables.
     handles: Vec<(OpenTable<Bytes, Vec<u8>>, String)>,
 }
@@ -78,7 +78,7 @@ fn clashes(rows: &Rows) -> bool {
 
 /// The current table.
 #[derive(Debug)]
-struct Found {
+struct CurrentTable {
     /// Index of its declaration.
     declared: usize,
     rows: Rows,
@@ -89,18 +89,18 @@ struct Found {
 /// # Errors
 /// Errors of the engine.
 pub(super) fn work(db: &Database, sim: &dyn Sim, mut rng: Rng) -> Result<(), TxnError> {
-    let mut found = find(db)?;
-    let mut passers = Passers::default();
+    let mut found = current_table(db)?;
+    let mut transient = TransientTables::default();
     for _ in 0..2 + rng.below(8) {
         sim.pause();
         for _ in 0..rng.below(6) {
-            passers.pass(db, &mut rng)?;
+            transient.change_one(db, &mut rng)?;
         }
         let next = rng.index(DECLARED.len());
         match found.take() {
             None => {
                 db.table(&DECLARED[next])?;
-                found = Some(Found { declared: next, rows: Rows::new() });
+                found = Some(CurrentTable { declared: next, rows: Rows::new() });
             }
             Some(mut now) => match rng.below(8) {
                 0 => {
@@ -108,7 +108,7 @@ pub(super) fn work(db: &Database, sim: &dyn Sim, mut rng: Rng) -> Result<(), Txn
                 }
                 1 => {
                     db.truncate(NAME)?;
-                    found = Some(Found { rows: Rows::new(), ..now });
+                    found = Some(CurrentTable { rows: Rows::new(), ..now });
                 }
                 2..5 => {
                     let unique = INDEXES[next].iter().any(|(_, unique)| *unique);
@@ -133,24 +133,24 @@ pub(super) fn work(db: &Database, sim: &dyn Sim, mut rng: Rng) -> Result<(), Txn
     Ok(())
 }
 
-impl Passers {
+impl TransientTables {
     /// Creates, uses or drops one of the tables.
-    fn pass(&mut self, db: &Database, rng: &mut Rng) -> Result<(), TxnError> {
-        let name = format!("{PASSING}{}", rng.index(PASSERS));
+    fn change_one(&mut self, db: &Database, rng: &mut Rng) -> Result<(), TxnError> {
+        let name = format!("{TRANSIENT_PREFIX}{}", rng.index(TRANSIENT_NAMES));
         match rng.below(8) {
             0..3 => drop(db.drop_table(&name)?),
             3 => drop(db.truncate(&name)?),
             4 => {
-                let table = self.declared(&name, rng);
+                let table = self.declaration(&name, rng);
                 self.handles.push((db.table(&table)?, name));
-                self.kept.push(table);
+                self.declarations.push(table);
             }
             5 => {
-                let table = self.declared(&name, rng);
+                let table = self.declaration(&name, rng);
                 let mut tx = db.begin()?;
                 tx.raw_mut().put(&table, &[rng.next() as u8], name.as_bytes())?;
                 tx.commit_async()?;
-                self.kept.push(table);
+                self.declarations.push(table);
             }
             _ if self.handles.is_empty() => {}
             _ => {
@@ -168,20 +168,20 @@ impl Passers {
     }
 
     /// A declaration of the table: an old or a new one.
-    fn declared(&mut self, name: &str, rng: &mut Rng) -> Passing {
-        let kept = self.kept.iter().position(|table| table.name() == name).filter(|_| rng.once_in(2));
-        kept.map_or_else(|| Table::named(name), |at| self.kept.swap_remove(at))
+    fn declaration(&mut self, name: &str, rng: &mut Rng) -> TransientTable {
+        let kept = self.declarations.iter().position(|table| table.name() == name).filter(|_| rng.once_in(2));
+        kept.map_or_else(|| Table::named(name), |at| self.declarations.swap_remove(at))
     }
 }
 
 /// Checks that each short-lived table has only its own rows.
-fn check_passing(db: &Database) -> Result<(), String> {
+fn check_transient(db: &Database) -> Result<(), String> {
     for name in db.table_names() {
-        if !name.starts_with(PASSING) {
+        if !name.starts_with(TRANSIENT_PREFIX) {
             continue;
         }
         let engine = |error: TxnError| format!("{name}: {error}");
-        let handle = db.table(&Passing::named(&name)).map_err(engine)?;
+        let handle = db.table(&TransientTable::named(&name)).map_err(engine)?;
         for (key, row) in read(db, &handle).map_err(engine)? {
             if row != name.as_bytes() {
                 return Err(format!("{name}: the row under {key:?} is of {}", row.escape_ascii()));
@@ -203,18 +203,18 @@ fn replace(db: &Database, table: &Table<Bytes, Vec<u8>>, rows: &Rows, rng: &mut 
 }
 
 /// The table and its declaration; none if the table does not exist.
-fn find(db: &Database) -> Result<Option<Found>, TxnError> {
+fn current_table(db: &Database) -> Result<Option<CurrentTable>, TxnError> {
     if !db.table_names().iter().any(|name| &**name == NAME) {
         return Ok(None);
     }
     for (declared, table) in DECLARED.iter().enumerate() {
         match db.table(table) {
-            Ok(table) => return read(db, &table).map(|rows| Some(Found { declared, rows })),
+            Ok(table) => return read(db, &table).map(|rows| Some(CurrentTable { declared, rows })),
             Err(TxnError::Schema { .. }) => {}
             Err(error) => return Err(error),
         }
     }
-    super::caught::find(format!("{NAME}: none of its declarations opens it"))
+    super::panics::raise_finding(format!("{NAME}: none of its declarations opens it"))
 }
 
 fn read(db: &Database, table: &OpenTable<Bytes, Vec<u8>>) -> Result<Rows, TxnError> {
@@ -232,9 +232,9 @@ fn read(db: &Database, table: &OpenTable<Bytes, Vec<u8>>) -> Result<Rows, TxnErr
 /// # Errors
 /// The disagreement, or an error of the engine.
 pub(super) fn check(db: &Database) -> Result<(), String> {
-    check_passing(db)?;
+    check_transient(db)?;
     let engine = |error: TxnError| format!("{NAME}: {error}");
-    let Some(Found { declared, rows }) = find(db).map_err(engine)? else { return Ok(()) };
+    let Some(CurrentTable { declared, rows }) = current_table(db).map_err(engine)? else { return Ok(()) };
     if let Some((_, row)) = rows.first()
         && rows != generation(row[0])
     {
@@ -268,12 +268,12 @@ mod tests {
     #[test]
     fn a_row_in_another_table_is_found() {
         let db = Options::new().buffer_pool(1 << 20).open_on(Arc::new(MemDisk::new())).unwrap();
-        let (mut passers, mut rng) = (Passers::default(), Rng::new(3));
+        let (mut transient, mut rng) = (TransientTables::default(), Rng::new(3));
         for _ in 0..400 {
-            passers.pass(&db, &mut rng).unwrap();
+            transient.change_one(&db, &mut rng).unwrap();
         }
         check(&db).unwrap();
-        let table = Passing::named(format!("{PASSING}1"));
+        let table = TransientTable::named(format!("{TRANSIENT_PREFIX}1"));
         db.transact(|tx| tx.put(&table, &Bytes(vec![1]), &b"passing 2".to_vec())).unwrap();
         assert!(check(&db).unwrap_err().contains("is of passing 2"));
     }
