@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 
 use clap::Args;
 use serde::Serialize;
-use tpcc_lab::reproduce::builds::{self, Build, BuildFigures, Comparison, Listed, Matrix, Timing};
+use tpcc_lab::reproduce::builds::{self, Build, BuildEntry, BuildFigures, Comparison, Matrix, Timing};
 
 use super::directories::{BuildDirectories, wrapper};
 use super::files::{copy, create_directory, remove_directory};
@@ -119,9 +119,9 @@ const ROWS: &[Row] = &[
     ALL,
     Row { name: "no feedback", feedback: Feedback::Off, grouping: false, ..ALL },
     Row { name: builds::FEEDBACK, grouping: false, ..ALL },
-    Row { name: builds::LAID_OUT, grouping: false, laid_out: true, ..ALL },
+    Row { name: builds::BOLT, grouping: false, laid_out: true, ..ALL },
     Row { name: "splitting", program_flags: &[ALL.program_flags[0], SPLIT], ..ALL },
-    Row { name: builds::APART, profile: SEPARATE_CRATES, ..ALL },
+    Row { name: builds::NO_LTO, profile: SEPARATE_CRATES, ..ALL },
     SHARED,
     Row { name: builds::SHARED_LAZY, flags: &[LAZY_BINDING], ..SHARED },
     Row { name: "crates in parts, linked whole", profile: PARTS, ..ALL },
@@ -156,8 +156,8 @@ fn ablate(flags: &AblateFlags) -> Result<(), BuildError> {
     if flags.build_only {
         return Ok(());
     }
-    let compared = |build: &&Listed| build.name == builds::PLAIN || is_wanted(&build.name, only);
-    let builds: Vec<Build> = matrix.builds.iter().filter(compared).map(Listed::build).collect();
+    let compared = |build: &&BuildEntry| build.name == builds::PLAIN || is_wanted(&build.name, only);
+    let builds: Vec<Build> = matrix.builds.iter().filter(compared).map(BuildEntry::build).collect();
     let measured = measure(&builds, flags.rounds)?;
     print_progress(&table(&measured));
     let Some(json) = &flags.json else { return Ok(()) };
@@ -263,8 +263,8 @@ fn build(only: Option<&str>) -> Result<Matrix, BuildError> {
     Ok(matrix)
 }
 
-fn listed(name: &str, program: &Path, flags: &str, how: &str) -> Listed {
-    Listed {
+fn listed(name: &str, program: &Path, flags: &str, how: &str) -> BuildEntry {
+    BuildEntry {
         name: name.into(),
         program: program.into(),
         flags: flags.into(),
@@ -423,7 +423,7 @@ mod tests {
         let row = |name: &str| ROWS.iter().find(|row| row.name == name).unwrap();
         assert!(row("no prefetch").how() == ALL.how() && row(builds::ALL_STEPS).how() == ALL.how());
         let different =
-            [ALL.name, builds::FEEDBACK, builds::NOTHING, builds::ONLY_FEEDBACK, builds::APART, builds::SHARED];
+            [ALL.name, builds::FEEDBACK, builds::NOTHING, builds::ONLY_FEEDBACK, builds::NO_LTO, builds::SHARED];
         let ways: std::collections::HashSet<_> = different.iter().map(|name| row(name).how()).collect();
         assert_eq!(ways.len(), different.len());
     }

@@ -38,7 +38,7 @@ const SPARE_TRANSACTIONS: usize = 8;
 
 /// Parameters of a run.
 #[derive(Clone, Debug)]
-pub struct Fetches {
+pub struct IndexFetchPlan {
     /// Number of fibers.
     pub threads: usize,
     /// Fetches per fiber.
@@ -54,7 +54,7 @@ pub struct Fetches {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
 #[cfg_attr(test, schemars(title = "tpcc index-fetch --json"))]
-pub struct Done {
+pub struct IndexFetchReport {
     /// Identifier of the schema that this object follows: the `$id` of a file in `schema/`.
     pub schema: String,
     /// Number of fibers.
@@ -72,7 +72,7 @@ pub struct Done {
 }
 
 /// Runs the fetches of `plan` on a new database in memory.
-pub fn run(plan: &Fetches) -> Result<Done, Error> {
+pub fn run(plan: &IndexFetchPlan) -> Result<IndexFetchReport, Error> {
     let failed = |e: &dyn std::fmt::Display| Error::failed(format!("index fetches: {e}"));
     let mut options = Options::new()
         .buffer_pool(64 << 20)
@@ -93,15 +93,17 @@ pub fn run(plan: &Fetches) -> Result<Done, Error> {
     }
     let builder = Executor::builder().operations(operations).fibers(plan.threads).team_size(plan.threads);
     let mut executor = fibers::executor(builder.stack_bytes(STACK_BYTES)).map_err(|e| failed(&e))?;
-    let rounds =
-        Rounds { alone: !hook.is_some_and(|hook| hook.policy().stops_outside_of_groups()), ..Rounds::default() };
+    let progress = FetchProgress {
+        uninterrupted: !hook.is_some_and(|hook| hook.policy().stops_outside_of_groups()),
+        ..FetchProgress::default()
+    };
     let start = Instant::now();
     let ends = executor
         .scope(|team| {
             let fibers: Vec<_> = (0..plan.threads)
                 .map(|number| {
-                    let (db, rows, rounds) = (&db, &rows, &rounds);
-                    team.spawn(move || thread(db, rows, number, plan, rounds))
+                    let (db, rows, progress) = (&db, &rows, &progress);
+                    team.spawn(move || run_fiber(db, rows, number, plan, progress))
                 })
                 .collect();
             fibers.into_iter().map(|fiber| fiber.join()).collect::<Vec<_>>()
@@ -114,7 +116,7 @@ pub fn run(plan: &Fetches) -> Result<Done, Error> {
     }
     db.close().map_err(|e| failed(&e))?;
     let fetches = plan.fetches * plan.threads as u64;
-    Ok(Done {
+    Ok(IndexFetchReport {
         schema: schema_of("index-fetch"),
         threads: plan.threads,
         fetches,
@@ -146,34 +148,34 @@ fn load(db: &Database) -> Result<OpenTable<Raw, Raw>, TxnError> {
 
 /// Progress of the fibers.
 #[derive(Default)]
-struct Rounds {
+struct FetchProgress {
     /// True if no point of a fetch is live: the fiber that begins a fetch finishes it without a switch.
-    alone: bool,
+    uninterrupted: bool,
     /// Number of fetches that all fibers have finished.
-    ended: Cell<u64>,
+    finished_fetches: Cell<u64>,
     /// Number of rounds for which the instruction cache was emptied.
-    emptied: Cell<u64>,
+    cold_rounds: Cell<u64>,
 }
 
 /// Releases the other fibers when a fiber ends, also by an error or a panic, so that no fiber waits for a fiber that has
 /// ended.
-struct Gone<'a>(&'a Rounds);
+struct ReleaseOnExit<'a>(&'a FetchProgress);
 
-impl Drop for Gone<'_> {
+impl Drop for ReleaseOnExit<'_> {
     fn drop(&mut self) {
-        self.0.ended.set(u64::MAX / 2);
+        self.0.finished_fetches.set(u64::MAX / 2);
     }
 }
 
 /// Body of a fiber. Returns the number of lines of other code that it executed.
-fn thread(
+fn run_fiber(
     db: &Database,
     rows: &OpenTable<Raw, Raw>,
     number: usize,
-    plan: &Fetches,
-    rounds: &Rounds,
+    plan: &IndexFetchPlan,
+    progress: &FetchProgress,
 ) -> Result<u64, TxnError> {
-    let gone = Gone(rounds);
+    let release = ReleaseOnExit(progress);
     let mut random = number as u64;
     let mut other_lines = 0;
     let mut sum = 0;
@@ -185,8 +187,8 @@ fn thread(
         left -= n;
         let tx = db.begin()?;
         for _ in 0..n {
-            if plan.cold && (rounds.alone || rounds.emptied.get() * plan.threads as u64 == round) {
-                rounds.emptied.set(rounds.emptied.get() + u64::from(!rounds.alone));
+            if plan.cold && (progress.uninterrupted || progress.cold_rounds.get() * plan.threads as u64 == round) {
+                progress.cold_rounds.set(progress.cold_rounds.get() + u64::from(!progress.uninterrupted));
                 filler::run();
                 other_lines += filler::LINES;
             }
@@ -196,8 +198,8 @@ fn thread(
             let found = tx.raw().read(rows, &(key as u64).to_be_bytes(), |row| u64::from(row[0]))?;
             sum += found.unwrap_or(0);
             round += plan.threads as u64;
-            rounds.ended.set(rounds.ended.get() + 1);
-            while rounds.ended.get() < round {
+            progress.finished_fetches.set(progress.finished_fetches.get() + 1);
+            while progress.finished_fetches.get() < round {
                 fiber::hop();
             }
         }
@@ -205,7 +207,7 @@ fn thread(
     }
     std::hint::black_box(sum);
     // This fiber has finished its fetches, and the others finish theirs in the same round: nothing to release.
-    std::mem::forget(gone);
+    std::mem::forget(release);
     Ok(other_lines)
 }
 
@@ -224,7 +226,7 @@ mod tests {
         ] {
             // The built-in points are not inside fetches.
             let none = points != SwitchPoints::All;
-            let done = run(&Fetches { threads, fetches: 250, points, cold }).unwrap();
+            let done = run(&IndexFetchPlan { threads, fetches: 250, points, cold }).unwrap();
             assert_eq!(done.fetches, 250 * threads as u64);
             let rounds = if !cold {
                 0

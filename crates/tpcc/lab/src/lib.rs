@@ -21,7 +21,7 @@ mod tests {
     #[test]
     fn the_schema_files_are_true() {
         for (name, schema) in [
-            ("index-fetch", schemars::schema_for!(crate::index_fetch::Done)),
+            ("index-fetch", schemars::schema_for!(crate::index_fetch::IndexFetchReport)),
             ("tenants", schemars::schema_for!(crate::tenants::TenantsReport)),
             ("latency", schemars::schema_for!(crate::latency::LatencyReport)),
             ("reproduce", schemars::schema_for!(crate::reproduce::Report)),

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
-use super::mesi::{Holders, MOST_CORES, Served};
+use super::mesi::{AccessSource, Holders, MOST_CORES};
 use super::recording::{LineAccess, Recording};
 
 /// Binary logarithm of the line size in bytes.
@@ -30,7 +30,7 @@ pub(crate) struct CoreModel {
 
 /// Assignment of transactions to cores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Deal {
+pub(crate) enum Assignment {
     /// Transactions of some homes: core number modulo number of homes.
     ByHome,
     /// All transactions.
@@ -78,7 +78,7 @@ impl KindFigures {
 
 /// Result of a replay.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Replayed {
+pub(crate) struct ReplayResult {
     /// Transactions per second of all cores together.
     pub per_second: f64,
     /// Figures per transaction of each kind of line, in the order of [`Recording::kinds`].
@@ -87,7 +87,7 @@ pub(crate) struct Replayed {
     pub lines: Vec<(f64, u8)>,
 }
 
-impl Replayed {
+impl ReplayResult {
     /// Sum over all kinds.
     pub(crate) fn all(&self) -> KindFigures {
         let mut all = KindFigures::default();
@@ -100,20 +100,20 @@ impl Replayed {
 struct CachedLine {
     holders: Holders,
     /// Previous holders, which keep the line until the request that took it arrives, and the time of that arrival.
-    before: Holders,
+    previous: Holders,
     lost_ps: u64,
     /// Arrival of the line at its last destination.
-    there_ps: u64,
+    arrival_ps: u64,
     /// Wait time of cores for the line during the measured pass.
     waited_ps: u64,
     kind: u8,
 }
 
 struct ReplayCore {
-    /// Indices of the pieces (recorded transactions) that the core runs over and over.
-    pieces: Vec<usize>,
-    /// Current piece, counted from the start of the run, and current access of that piece.
-    piece: usize,
+    /// Indices of the recorded transactions that the core runs over and over.
+    transactions: Vec<usize>,
+    /// Current transaction, counted from the start of the run, and current access of that transaction.
+    transaction: usize,
     access: usize,
     /// Start and duration (picoseconds) of the measured pass.
     began_ps: u64,
@@ -121,13 +121,13 @@ struct ReplayCore {
 }
 
 impl ReplayCore {
-    fn lap(&self) -> usize {
-        self.piece / self.pieces.len()
+    fn pass(&self) -> usize {
+        self.transaction / self.transactions.len()
     }
 
-    /// Returns true during the second pass over the pieces, which is measured.
-    fn counts(&self) -> bool {
-        self.lap() == 1
+    /// Returns true during the second pass over the transactions, which is measured.
+    fn is_measured(&self) -> bool {
+        self.pass() == 1
     }
 }
 
@@ -157,30 +157,30 @@ impl std::hash::Hasher for LineHasher {
     }
 }
 
-/// Replays a recording. Each core makes one pass over its pieces to warm up its cache, and a second pass that is measured.
-/// None if there is nothing to replay.
+/// Replays a recording. Each core makes one pass over its transactions to warm up its cache, and a second pass that is
+/// measured. None if there is nothing to replay.
 ///
 /// # Panics
 /// If the machine has no cores, or more than 64.
-pub(crate) fn replay(recording: &Recording, machine: CoreModel, deal: Deal) -> Option<Replayed> {
+pub(crate) fn replay(recording: &Recording, machine: CoreModel, assignment: Assignment) -> Option<ReplayResult> {
     assert!((1..=MOST_CORES).contains(&machine.cores) && machine.node > 0, "{machine:?}");
-    let homes = recording.pieces.iter().map(|piece| piece.home as usize + 1).max()?;
+    let homes = recording.transactions.iter().map(|transaction| transaction.home as usize + 1).max()?;
     let mut cores = Vec::new();
     for core in 0..machine.cores {
-        let is_ours = |home: usize| deal == Deal::Spread || home == core % homes;
-        let mut pieces: Vec<usize> =
-            (0..recording.pieces.len()).filter(|n| is_ours(recording.pieces[*n].home as usize)).collect();
-        // Cores with the same pieces begin at different pieces.
-        let (number, sharing) = match deal {
-            Deal::Spread => (core, machine.cores),
-            Deal::ByHome => (core / homes, machine.cores.div_ceil(homes)),
+        let is_ours = |home: usize| assignment == Assignment::Spread || home == core % homes;
+        let mut transactions: Vec<usize> =
+            (0..recording.transactions.len()).filter(|n| is_ours(recording.transactions[*n].home as usize)).collect();
+        // Cores with the same transactions begin at different ones.
+        let (number, sharing) = match assignment {
+            Assignment::Spread => (core, machine.cores),
+            Assignment::ByHome => (core / homes, machine.cores.div_ceil(homes)),
         };
-        let first = number * pieces.len() / sharing;
-        if pieces.is_empty() {
+        let first = number * transactions.len() / sharing;
+        if transactions.is_empty() {
             return None;
         }
-        pieces.rotate_left(first);
-        cores.push(ReplayCore { pieces, piece: 0, access: 0, began_ps: 0, took_ps: None });
+        transactions.rotate_left(first);
+        cores.push(ReplayCore { transactions, transaction: 0, access: 0, began_ps: 0, took_ps: None });
     }
     let kinds = vec![KindFigures::default(); recording.kinds.len()];
     let mut replay = Replay { recording, machine, lines: HashMap::default(), kinds };
@@ -194,12 +194,12 @@ pub(crate) fn replay(recording: &Recording, machine: CoreModel, deal: Deal) -> O
         under_way -= usize::from(was_under_way && core.took_ps.is_some());
         next.push(Reverse((then, number)));
     }
-    let transactions: f64 = cores.iter().map(|core| core.pieces.len() as f64).sum();
-    let rate = |core: &ReplayCore| core.pieces.len() as f64 * 1e12 / core.took_ps.unwrap_or(1).max(1) as f64;
+    let transactions: f64 = cores.iter().map(|core| core.transactions.len() as f64).sum();
+    let rate = |core: &ReplayCore| core.transactions.len() as f64 * 1e12 / core.took_ps.unwrap_or(1).max(1) as f64;
     let waited = |line: &CachedLine| (line.waited_ps as f64 / 1e3 / transactions, line.kind);
     let mut lines: Vec<(f64, u8)> = replay.lines.values().filter(|l| l.waited_ps > 0).map(waited).collect();
     lines.sort_unstable_by(|a, b| b.0.total_cmp(&a.0));
-    Some(Replayed {
+    Some(ReplayResult {
         per_second: cores.iter().map(rate).sum(),
         kinds: replay.kinds.iter().map(|kind| kind.over(transactions)).collect(),
         lines,
@@ -207,59 +207,61 @@ pub(crate) fn replay(recording: &Recording, machine: CoreModel, deal: Deal) -> O
 }
 
 impl Replay<'_> {
-    /// Executes one access of a core, or the end of a piece. Returns the time of the core's next step.
+    /// Executes one access of a core, or the end of a transaction. Returns the time of the core's next step.
     fn step(&mut self, number: usize, core: &mut ReplayCore, now: u64) -> u64 {
         let recording = self.recording;
-        let piece = &recording.pieces[core.pieces[core.piece % core.pieces.len()]];
+        let transaction = &recording.transactions[core.transactions[core.transaction % core.transactions.len()]];
         let instruction_ps = self.machine.instruction_ns * 1e3;
         let work = |instructions: u32| (f64::from(instructions) * instruction_ps) as u64;
-        let Some(access) = piece.accesses.get(core.access) else {
-            // At least 1 ps, so that time advances even if all pieces are empty.
-            let then = now + work(piece.after).max(1);
-            core.piece += 1;
+        let Some(access) = transaction.accesses.get(core.access) else {
+            // At least 1 ps, so that time advances even if all transactions are empty.
+            let then = now + work(transaction.instructions_after).max(1);
+            core.transaction += 1;
             core.access = 0;
-            if core.piece == core.pieces.len() {
+            if core.transaction == core.transactions.len() {
                 core.began_ps = then;
-            } else if core.piece == 2 * core.pieces.len() {
+            } else if core.transaction == 2 * core.transactions.len() {
                 core.took_ps = Some(then - core.began_ps);
             }
-            return then + recording.pieces[core.pieces[core.piece % core.pieces.len()]].first_work(work);
+            return then
+                + recording.transactions[core.transactions[core.transaction % core.transactions.len()]]
+                    .first_work(work);
         };
-        let ready = self.access(number, access, now, core.counts());
+        let ready = self.access(number, access, now, core.is_measured());
         core.access += 1;
         let then = if access.operation.waits() { ready } else { now };
-        then + piece.accesses.get(core.access).map_or(0, |next| work(next.before))
+        then + transaction.accesses.get(core.access).map_or(0, |next| work(next.instructions_before))
     }
 
     /// Performs an access that begins at `now`. Returns the time at which the core has the line.
-    fn access(&mut self, number: usize, access: &LineAccess, now: u64, counts: bool) -> u64 {
+    fn access(&mut self, number: usize, access: &LineAccess, now: u64, measured: bool) -> u64 {
         let CoreModel { node, near_ns, upgrade_ns, hold_ns, far, .. } = self.machine;
         let address = access.address + self.recording.kinds[usize::from(access.kind)].per_worker * number as u64;
         let line = self.lines.entry(address >> LINE_SHIFT).or_default();
         line.kind = access.kind;
         let writes = access.operation.writes();
         let figures = &mut self.kinds[usize::from(access.kind)];
-        figures.accesses += f64::from(u8::from(counts));
-        if now < line.lost_ps && line.before.allow(number, writes) {
+        figures.accesses += f64::from(u8::from(measured));
+        if now < line.lost_ps && line.previous.allow(number, writes) {
             return now;
         }
         let before = line.holders;
-        let served = line.holders.access(number, writes);
-        let (others, within_node_ns) = match served {
+        let source = line.holders.access(number, writes);
+        let (others, within_node_ns) = match source {
             // A plain write, which does not wait, may have requested the line: the line may still be in transit. An atomic
             // change waits for its arrival.
-            Served::Hit if writes && access.operation.waits() => {
-                let ready = now.max(line.there_ps);
-                if counts {
+            AccessSource::Hit if writes && access.operation.waits() => {
+                let ready = now.max(line.arrival_ps);
+                if measured {
                     figures.wait_ns += (ready - now) as f64 / 1e3;
                     line.waited_ps += ready - now;
                 }
                 return ready;
             }
-            Served::Hit => return now,
-            Served::Upgrade(others) => (others, upgrade_ns),
-            Served::Cores(others) => (others, near_ns),
-            Served::Memory => (0, near_ns),
+            AccessSource::Hit => return now,
+            AccessSource::Upgrade(others) => (others, upgrade_ns),
+            AccessSource::Cores(others) => (others, near_ns),
+            AccessSource::Memory => (0, near_ns),
         };
         let neighbours = (0..node).fold(0_u64, |mask, core| {
             let core = number / node * node + core;
@@ -270,18 +272,18 @@ impl Replay<'_> {
         let cost = (within_node_ns * if is_near { 1e3 } else { far * 1e3 }) as u64;
         let moves = writes || others.count_ones() < 2;
         // An upgrade needs no transfer: it does not wait for the hold time of another core.
-        let kept_ps = match served {
-            Served::Cores(_) => line.there_ps + (hold_ns * 1e3) as u64,
-            _ => line.there_ps,
+        let kept_ps = match source {
+            AccessSource::Cores(_) => line.arrival_ps + (hold_ns * 1e3) as u64,
+            _ => line.arrival_ps,
         };
         let mut ready = now + cost;
         if moves {
-            line.before = before;
+            line.previous = before;
             line.lost_ps = (now + cost / 2).max(kept_ps);
-            line.there_ps = line.lost_ps + cost / 2;
-            ready = line.there_ps;
+            line.arrival_ps = line.lost_ps + cost / 2;
+            ready = line.arrival_ps;
         }
-        if counts {
+        if measured {
             match (others, is_near) {
                 (0, _) => figures.cold += 1.0,
                 (_, true) => figures.near += 1.0,
@@ -300,24 +302,28 @@ impl Replay<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::coherence::recording::{LineKind, RecordedPiece};
+    use crate::coherence::recording::{LineKind, RecordedTransaction};
     use crate::footprint::operand::AccessKind::{self, Atomic, Read, Write};
 
     const MACHINE: CoreModel =
         CoreModel { cores: 2, node: 2, instruction_ns: 1.0, near_ns: 100.0, upgrade_ns: 60.0, hold_ns: 0.0, far: 4.0 };
 
-    /// One piece for each home with these accesses: 10 instructions before each access, and 10 after the last.
+    /// One transaction for each home with these accesses: 10 instructions before each access, and 10 after the last.
     fn recording(homes: u32, per_worker: u64, accesses: &[(u64, AccessKind)]) -> Recording {
-        let access = |&(address, operation)| LineAccess { address, kind: 0, operation, before: 10 };
-        let piece = |home| RecordedPiece { home, accesses: accesses.iter().map(access).collect(), after: 10 };
+        let access = |&(address, operation)| LineAccess { address, kind: 0, operation, instructions_before: 10 };
+        let transaction = |home| RecordedTransaction {
+            home,
+            accesses: accesses.iter().map(access).collect(),
+            instructions_after: 10,
+        };
         Recording {
             kinds: vec![LineKind { name: "words".to_owned(), per_worker }],
-            pieces: (0..homes).flat_map(|home| (0..20).map(move |_| home)).map(piece).collect(),
+            transactions: (0..homes).flat_map(|home| (0..20).map(move |_| home)).map(transaction).collect(),
         }
     }
 
-    fn run(recording: &Recording, machine: CoreModel) -> Replayed {
-        replay(recording, machine, Deal::ByHome).unwrap()
+    fn run(recording: &Recording, machine: CoreModel) -> ReplayResult {
+        replay(recording, machine, Assignment::ByHome).unwrap()
     }
 
     #[test]
@@ -326,11 +332,11 @@ mod tests {
             let outcome = run(&recording(1, per_worker, accesses), MACHINE);
             assert_eq!((outcome.all().transfers(), outcome.all().wait_ns), (0.0, 0.0));
             assert_eq!(outcome.all().accesses, 2.0);
-            // A piece has 30 instructions of 1 ns.
+            // A transaction has 30 instructions of 1 ns.
             assert!((outcome.per_second / (2e9 / 30.0) - 1.0).abs() < 1e-9, "{}", outcome.per_second);
             assert_eq!(outcome.lines, []);
         }
-        assert!(replay(&recording(0, 0, &[]), MACHINE, Deal::ByHome).is_none());
+        assert!(replay(&recording(0, 0, &[]), MACHINE, Assignment::ByHome).is_none());
     }
 
     #[test]
@@ -363,14 +369,14 @@ mod tests {
         // The work between two writes is longer than a transfer. Both cores write at the same time, one of them while the
         // other's request is still in transit, so that every second write has to fetch the line.
         let mut slow = recording(1, 0, &[(0, Write)]);
-        slow.pieces.iter_mut().for_each(|piece| piece.after = 500);
+        slow.transactions.iter_mut().for_each(|transaction| transaction.instructions_after = 500);
         assert_eq!(run(&slow, MACHINE).all().near, 0.5);
     }
 
     #[test]
     fn a_line_stays_until_a_request_has_arrived() {
         let of_one_word = recording(1, 0, &[(0, Atomic)]);
-        let change = of_one_word.pieces[0].accesses[0];
+        let change = of_one_word.transactions[0].accesses[0];
         let kinds = vec![KindFigures::default()];
         let mut replay = Replay {
             recording: &of_one_word,
@@ -398,7 +404,7 @@ mod tests {
     #[test]
     fn an_atomic_change_waits_for_the_line_that_a_plain_write_has_asked_for() {
         let both = recording(1, 0, &[(0, Write), (0, Atomic), (0, Read)]);
-        let [write, change, read] = [0, 1, 2].map(|n| both.pieces[0].accesses[n]);
+        let [write, change, read] = [0, 1, 2].map(|n| both.transactions[0].accesses[n]);
         let kinds = vec![KindFigures::default()];
         let mut replay = Replay { recording: &both, machine: MACHINE, lines: HashMap::default(), kinds };
         assert_eq!(replay.access(0, &write, 0, true), 100_000);
@@ -412,7 +418,7 @@ mod tests {
     #[test]
     fn a_line_that_was_read_becomes_a_cores_own_in_its_own_time() {
         let both = recording(1, 0, &[(0, Read), (0, Atomic)]);
-        let [read, change] = [0, 1].map(|n| both.pieces[0].accesses[n]);
+        let [read, change] = [0, 1].map(|n| both.transactions[0].accesses[n]);
         for (node, times) in [(2, 1), (1, 4)] {
             let kinds = vec![KindFigures::default()];
             let machine = CoreModel { node, ..MACHINE };
@@ -428,7 +434,9 @@ mod tests {
     fn a_core_keeps_a_line_that_has_come_for_a_while() {
         // The word changes every 10 ns; a core keeps the line for 60 ns, and the line is in transit for half of 100 ns.
         let mut word = recording(1, 0, &[(0, Atomic)]);
-        word.pieces.iter_mut().for_each(|piece| (piece.accesses[0].before, piece.after) = (5, 5));
+        word.transactions.iter_mut().for_each(|transaction| {
+            (transaction.accesses[0].instructions_before, transaction.instructions_after) = (5, 5)
+        });
         let all = run(&word, CoreModel { hold_ns: 60.0, ..MACHINE }).all();
         assert!((1.0 / 8.0..=1.0 / 5.0).contains(&all.near), "{all:?}");
         assert!(run(&word, MACHINE).all().near > 0.9);
@@ -437,11 +445,11 @@ mod tests {
     #[test]
     fn homes_keep_lines_apart() {
         let mut apart = recording(2, 0, &[(0, Atomic)]);
-        for piece in &mut apart.pieces {
-            piece.accesses[0].address = 64 * u64::from(piece.home);
+        for transaction in &mut apart.transactions {
+            transaction.accesses[0].address = 64 * u64::from(transaction.home);
         }
         assert_eq!(run(&apart, MACHINE).all().transfers(), 0.0);
-        let spread = replay(&apart, MACHINE, Deal::Spread).unwrap();
+        let spread = replay(&apart, MACHINE, Assignment::Spread).unwrap();
         assert!(spread.all().transfers() > 0.0, "{:?}", spread.all());
     }
 }

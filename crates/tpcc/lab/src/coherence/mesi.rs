@@ -20,7 +20,7 @@ pub(super) struct Holders {
 
 /// Source that served an access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Served {
+pub(super) enum AccessSource {
     /// The core held the line in a state that allows the access.
     Hit,
     /// The core held a copy; the copies of these other cores were invalidated.
@@ -39,15 +39,15 @@ impl Holders {
     }
 
     /// Performs a read or a write of a core. Returns the source that served it.
-    pub(super) fn access(&mut self, core: usize, writes: bool) -> Served {
+    pub(super) fn access(&mut self, core: usize, writes: bool) -> AccessSource {
         let own = 1 << core;
         let others = self.cores & !own;
-        let served = match (self.cores & own != 0, others) {
-            (true, 0) => Served::Hit,
-            (true, _) if !writes => Served::Hit,
-            (true, _) => Served::Upgrade(others),
-            (false, 0) => Served::Memory,
-            (false, _) => Served::Cores(others),
+        let source = match (self.cores & own != 0, others) {
+            (true, 0) => AccessSource::Hit,
+            (true, _) if !writes => AccessSource::Hit,
+            (true, _) => AccessSource::Upgrade(others),
+            (false, 0) => AccessSource::Memory,
+            (false, _) => AccessSource::Cores(others),
         };
         if writes {
             *self = Holders { cores: own, modified: true };
@@ -56,7 +56,7 @@ impl Holders {
             self.modified &= others == 0;
             self.cores |= own;
         }
-        served
+        source
     }
 }
 
@@ -90,20 +90,20 @@ mod tests {
         use LineState::{Exclusive, Invalid, Modified, Shared};
         let mut line = Holders::default();
         let states = |line: &Holders| [0, 1, 2].map(|core| line.state(core));
-        for (core, writes, served, after) in [
-            (0, false, Served::Memory, [Exclusive, Invalid, Invalid]),
-            (0, false, Served::Hit, [Exclusive, Invalid, Invalid]),
-            (0, true, Served::Hit, [Modified, Invalid, Invalid]),
-            (1, false, Served::Cores(0b001), [Shared, Shared, Invalid]),
-            (1, true, Served::Upgrade(0b001), [Invalid, Modified, Invalid]),
-            (2, true, Served::Cores(0b010), [Invalid, Invalid, Modified]),
-            (0, false, Served::Cores(0b100), [Shared, Invalid, Shared]),
-            (1, false, Served::Cores(0b101), [Shared, Shared, Shared]),
-            (1, false, Served::Hit, [Shared, Shared, Shared]),
-            (0, true, Served::Upgrade(0b110), [Modified, Invalid, Invalid]),
+        for (core, writes, source, after) in [
+            (0, false, AccessSource::Memory, [Exclusive, Invalid, Invalid]),
+            (0, false, AccessSource::Hit, [Exclusive, Invalid, Invalid]),
+            (0, true, AccessSource::Hit, [Modified, Invalid, Invalid]),
+            (1, false, AccessSource::Cores(0b001), [Shared, Shared, Invalid]),
+            (1, true, AccessSource::Upgrade(0b001), [Invalid, Modified, Invalid]),
+            (2, true, AccessSource::Cores(0b010), [Invalid, Invalid, Modified]),
+            (0, false, AccessSource::Cores(0b100), [Shared, Invalid, Shared]),
+            (1, false, AccessSource::Cores(0b101), [Shared, Shared, Shared]),
+            (1, false, AccessSource::Hit, [Shared, Shared, Shared]),
+            (0, true, AccessSource::Upgrade(0b110), [Modified, Invalid, Invalid]),
         ] {
-            assert_eq!(line.allow(core, writes), served == Served::Hit, "core {core}");
-            assert_eq!((line.access(core, writes), states(&line)), (served, after), "core {core}");
+            assert_eq!(line.allow(core, writes), source == AccessSource::Hit, "core {core}");
+            assert_eq!((line.access(core, writes), states(&line)), (source, after), "core {core}");
         }
     }
 
@@ -111,7 +111,7 @@ mod tests {
     struct Naive(Vec<LineState>);
 
     impl Naive {
-        fn access(&mut self, core: usize, writes: bool) -> Served {
+        fn access(&mut self, core: usize, writes: bool) -> AccessSource {
             let before = self.0[core];
             let mut others = 0;
             for (other, state) in self.0.iter_mut().enumerate().filter(|(other, _)| *other != core) {
@@ -130,11 +130,11 @@ mod tests {
                 (false, same) => same,
             };
             match before {
-                LineState::Modified | LineState::Exclusive => Served::Hit,
-                LineState::Shared if !writes || others == 0 => Served::Hit,
-                LineState::Shared => Served::Upgrade(others),
-                LineState::Invalid if others == 0 => Served::Memory,
-                LineState::Invalid => Served::Cores(others),
+                LineState::Modified | LineState::Exclusive => AccessSource::Hit,
+                LineState::Shared if !writes || others == 0 => AccessSource::Hit,
+                LineState::Shared => AccessSource::Upgrade(others),
+                LineState::Invalid if others == 0 => AccessSource::Memory,
+                LineState::Invalid => AccessSource::Cores(others),
             }
         }
     }

@@ -14,10 +14,10 @@ use tpcc_core::driver::hardware::cores;
 use tpcc_core::workload::threads;
 
 /// Steps between two checks of the clock.
-const BETWEEN_LOOKS: u64 = 64;
+const STEPS_PER_CHECK: u64 = 64;
 
 /// Maximum share of the time that a thread may be off its core. A measurement with a larger share is discarded.
-const MOST_AWAY: f64 = 0.05;
+const MAX_OFF_CORE_SHARE: f64 = 0.05;
 
 /// Changes of one word by threads, each on its own core and without other work.
 #[derive(Clone, Copy, Debug)]
@@ -43,22 +43,23 @@ pub(crate) fn changes_after_reads(threads: u32, time: Duration) -> Option<Change
 
 fn changes_of(threads: u32, time: Duration, change: impl Fn(&AtomicU64) -> u64 + Sync) -> Option<Changes> {
     #[derive(Clone, Copy, Default)]
-    struct Seen {
+    struct ChangeCounter {
         last: u64,
         steps: u64,
-        rows: u64,
+        /// Number of runs of consecutive changes.
+        runs: u64,
     }
     let word = CachePadded::new(AtomicU64::new(0));
-    let of_thread = |_| Seen { last: u64::MAX, ..Seen::default() };
-    let (ns, seen) = steps_ns(threads, time, of_thread, |seen: &mut Seen| {
+    let of_thread = |_| ChangeCounter { last: u64::MAX, ..ChangeCounter::default() };
+    let (ns, counters) = steps_ns(threads, time, of_thread, |counter: &mut ChangeCounter| {
         let before = black_box(change(&word));
-        seen.rows += u64::from(before != seen.last.wrapping_add(1));
-        seen.steps += 1;
-        seen.last = before;
+        counter.runs += u64::from(before != counter.last.wrapping_add(1));
+        counter.steps += 1;
+        counter.last = before;
     })?;
-    let steps: u64 = seen.iter().map(|seen| seen.steps).sum();
-    let rows: u64 = seen.iter().map(|seen| seen.rows).sum();
-    Some(Changes { ns, in_a_row: steps as f64 / rows.max(1) as f64 })
+    let steps: u64 = counters.iter().map(|counter| counter.steps).sum();
+    let runs: u64 = counters.iter().map(|counter| counter.runs).sum();
+    Some(Changes { ns, in_a_row: steps as f64 / runs.max(1) as f64 })
 }
 
 /// Mean nanoseconds of a page read under a kind of latch by `threads` threads, each of which has its own page. None as for
@@ -99,8 +100,8 @@ fn steps_ns<T: Send>(
         begin.wait();
         let (start, used, mut steps) = (Instant::now(), processor_time(), 0_u64);
         let elapsed = loop {
-            (0..BETWEEN_LOOKS).for_each(|_| step(&mut own));
-            steps += BETWEEN_LOOKS;
+            (0..STEPS_PER_CHECK).for_each(|_| step(&mut own));
+            steps += STEPS_PER_CHECK;
             let elapsed = start.elapsed();
             // The first thread past `time` stops the others, so that none runs alone at the end.
             if is_over.load(Ordering::Relaxed) || elapsed >= time {
@@ -108,7 +109,7 @@ fn steps_ns<T: Send>(
                 break elapsed;
             }
         };
-        let was_there = (processor_time() - used).as_secs_f64() >= (1.0 - MOST_AWAY) * elapsed.as_secs_f64();
+        let was_there = (processor_time() - used).as_secs_f64() >= (1.0 - MAX_OFF_CORE_SHARE) * elapsed.as_secs_f64();
         (is_pinned && was_there).then(|| (elapsed.as_secs_f64() * 1e9 / steps as f64, own))
     };
     let steps = &steps;
@@ -145,7 +146,7 @@ mod tests {
     #[test]
     fn all_changes_of_a_thread_alone_are_in_a_row() {
         for alone in [changes(1, Duration::from_millis(2)), changes_after_reads(1, Duration::from_millis(2))] {
-            assert!(alone.is_none_or(|alone| alone.in_a_row >= BETWEEN_LOOKS as f64), "{alone:?}");
+            assert!(alone.is_none_or(|alone| alone.in_a_row >= STEPS_PER_CHECK as f64), "{alone:?}");
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::footprint::access::{AccessSeen, AccessTracer};
+use crate::footprint::access::{AccessTracer, TracedAccess};
 use crate::footprint::lines::Lines;
 use crate::footprint::operand::AccessKind;
 use tpcc_core::workload::error::Error;
@@ -27,29 +27,30 @@ pub(crate) struct LineAccess {
     pub kind: u8,
     pub operation: AccessKind,
     /// Instructions since the previous access.
-    pub before: u32,
+    pub instructions_before: u32,
 }
 
 /// A recorded transaction.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct RecordedPiece {
+pub(crate) struct RecordedTransaction {
     /// Home warehouse of the terminal, from 0.
     pub home: u32,
     /// Accesses, in order.
     pub accesses: Vec<LineAccess>,
     /// Instructions after the last access.
-    pub after: u32,
+    pub instructions_after: u32,
 }
 
-impl RecordedPiece {
+impl RecordedTransaction {
     /// Work before the first access.
     pub(super) fn first_work(&self, work: impl Fn(u32) -> u64) -> u64 {
-        self.accesses.first().map_or(0, |access| work(access.before))
+        self.accesses.first().map_or(0, |access| work(access.instructions_before))
     }
 
     /// Number of instructions of the transaction.
     pub(crate) fn instructions(&self) -> u64 {
-        u64::from(self.after) + self.accesses.iter().map(|access| u64::from(access.before)).sum::<u64>()
+        u64::from(self.instructions_after)
+            + self.accesses.iter().map(|access| u64::from(access.instructions_before)).sum::<u64>()
     }
 }
 
@@ -57,7 +58,7 @@ impl RecordedPiece {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Recording {
     pub kinds: Vec<LineKind>,
-    pub pieces: Vec<RecordedPiece>,
+    pub transactions: Vec<RecordedTransaction>,
 }
 
 /// Parameters of a recording.
@@ -70,37 +71,37 @@ pub(crate) struct RecordingPlan<'a> {
     pub terminals: u32,
     /// Transactions before the recording, which promote hot latches.
     pub warm_up: u64,
-    /// Every `each`-th transaction is recorded, at most `pieces` in all.
+    /// Every `each`-th transaction is recorded, at most `transactions` in all.
     pub each: u64,
-    pub pieces: usize,
+    pub transactions: usize,
     pub seed: u64,
 }
 
 impl Recording {
     /// Records transactions of the standard mix on the database in `data`.
     pub(crate) fn of_transactions(program: &Path, data: &Path, wanted: RecordingPlan<'_>) -> Result<Recording, Error> {
-        let RecordingPlan { latches, warehouses, terminals, warm_up, each, pieces, seed } = wanted;
+        let RecordingPlan { latches, warehouses, terminals, warm_up, each, transactions, seed } = wanted;
         let mut command = Command::new(program);
         command.args(["footprint", "--traced", "--mix", "standard", "--latches", latches]);
         command.args(["--of-warehouses", &warehouses.to_string(), "--of-terminals", &terminals.to_string()]);
         command.args(["--seed", &seed.to_string(), "--data"]).arg(data);
         let mut tracer = start(command)?;
-        let mut seen: Vec<(u32, Vec<AccessSeen>)> = Vec::new();
-        let mut next = tracer.go_to_transaction()?;
+        let mut seen: Vec<(u32, Vec<TracedAccess>)> = Vec::new();
+        let mut next = tracer.run_to_transaction()?;
         while let Some(number) = next {
-            if seen.len() == pieces {
+            if seen.len() == transactions {
                 break;
             }
             if number < warm_up || !number.is_multiple_of(each) {
-                next = tracer.go_to_transaction()?;
+                next = tracer.run_to_transaction()?;
                 continue;
             }
             let mut accesses = Vec::new();
-            next = tracer.through_transaction(&mut |access| accesses.push(access))?;
+            next = tracer.trace_transaction(&mut |access| accesses.push(access))?;
             // Terminals run in rotation and are assigned to warehouses in rotation.
             seen.push(((number % u64::from(warehouses * terminals)) as u32 % warehouses, accesses));
         }
-        Recording::sorted(seen, &tracer.finish()?)
+        Recording::from_accesses(seen, &tracer.finish()?)
     }
 
     /// Records reads of one page under a kind of latch, as in the benchmark `latch/read`.
@@ -110,53 +111,53 @@ impl Recording {
         command.args(["footprint", "--traced", "--page-reads", "--latches", latches, "--seed", "1"]);
         let mut tracer = start(command)?;
         let mut seen = Vec::new();
-        let mut next = tracer.go_to_transaction()?;
+        let mut next = tracer.run_to_transaction()?;
         while next.is_some() && seen.len() < READS {
             let mut accesses = Vec::new();
-            next = tracer.through_transaction(&mut |access| accesses.push(access))?;
+            next = tracer.trace_transaction(&mut |access| accesses.push(access))?;
             seen.push((0, accesses));
         }
-        Recording::sorted(seen, &tracer.finish()?)
+        Recording::from_accesses(seen, &tracer.finish()?)
     }
 
     /// Assigns accesses to the kinds of lines that the traced program printed. Accesses to other lines are dropped.
-    fn sorted(seen: Vec<(u32, Vec<AccessSeen>)>, said: &str) -> Result<Recording, Error> {
-        let lines: Vec<Lines> = said.lines().filter_map(Lines::of).collect();
+    fn from_accesses(seen: Vec<(u32, Vec<TracedAccess>)>, output: &str) -> Result<Recording, Error> {
+        let lines: Vec<Lines> = output.lines().filter_map(Lines::parse).collect();
         if lines.is_empty() || seen.is_empty() {
             return Err(Error::failed("the traced program has not told where its lines lie, or ran no transaction"));
         }
         let kinds =
             lines.iter().map(|lines| LineKind { name: lines.kind.clone(), per_worker: lines.per_worker }).collect();
         let mut kind_of_line: BTreeMap<u64, Option<u8>> = BTreeMap::new();
-        let mut pieces = Vec::new();
+        let mut transactions = Vec::new();
         for (home, accesses) in seen {
-            let mut piece = RecordedPiece { home, accesses: Vec::new(), after: 0 };
+            let mut transaction = RecordedTransaction { home, accesses: Vec::new(), instructions_after: 0 };
             let mut done = 0;
-            for AccessSeen { address, operation, instructions } in accesses {
+            for TracedAccess { address, operation, instructions } in accesses {
                 let Some(operation) = operation else {
-                    piece.after = instructions - done;
+                    transaction.instructions_after = instructions - done;
                     continue;
                 };
                 let kind = *kind_of_line
                     .entry(address >> 3)
                     .or_insert_with(|| lines.iter().position(|lines| lines.contains(address)).map(|kind| kind as u8));
                 let Some(kind) = kind else { continue };
-                let before = instructions - done;
+                let instructions_before = instructions - done;
                 done = instructions;
-                piece.accesses.push(LineAccess { address, kind, operation, before });
+                transaction.accesses.push(LineAccess { address, kind, operation, instructions_before });
             }
-            pieces.push(piece);
+            transactions.push(transaction);
         }
-        if pieces.iter().all(|piece| piece.accesses.is_empty()) {
+        if transactions.iter().all(|transaction| transaction.accesses.is_empty()) {
             return Err(Error::failed("the traced program was seen to touch none of the lines that it shares"));
         }
-        Ok(Recording { kinds, pieces })
+        Ok(Recording { kinds, transactions })
     }
 
     /// Mean number of instructions of a transaction.
     pub(crate) fn instructions(&self) -> f64 {
-        let all: u64 = self.pieces.iter().map(RecordedPiece::instructions).sum();
-        all as f64 / self.pieces.len().max(1) as f64
+        let all: u64 = self.transactions.iter().map(RecordedTransaction::instructions).sum();
+        all as f64 / self.transactions.len().max(1) as f64
     }
 }
 
@@ -170,9 +171,9 @@ mod tests {
 
     #[test]
     fn accesses_are_sorted_by_what_lies_there() {
-        let said =
+        let output =
             "index 1 x\nlines 8192 24576 8256 0 page latch\nlines 8192 24576 0 0 page\nlines 640 768 0 128 slots\n";
-        let seen = |address, operation, instructions| AccessSeen { address, operation, instructions };
+        let seen = |address, operation, instructions| TracedAccess { address, operation, instructions };
         let accesses = vec![
             seen(8200, Some(AccessKind::Atomic), 5),
             seen(0, Some(AccessKind::Write), 6),
@@ -181,17 +182,21 @@ mod tests {
             seen(640, Some(AccessKind::Write), 12),
             seen(0, None, 20),
         ];
-        let recording = Recording::sorted(vec![(3, accesses)], said).unwrap();
+        let recording = Recording::from_accesses(vec![(3, accesses)], output).unwrap();
         let kinds: Vec<&str> = recording.kinds.iter().map(|kind| kind.name.as_str()).collect();
         assert_eq!(kinds, ["page latch", "page", "slots"]);
         assert_eq!(recording.kinds[2].per_worker, 128);
-        let [piece] = &recording.pieces[..] else { panic!("{recording:?}") };
-        let short: Vec<(u8, u32)> = piece.accesses.iter().map(|access| (access.kind, access.before)).collect();
-        assert_eq!((piece.home, short, piece.after), (3, vec![(0, 5), (1, 4), (0, 1), (2, 2)], 8));
+        let [transaction] = &recording.transactions[..] else { panic!("{recording:?}") };
+        let short: Vec<(u8, u32)> =
+            transaction.accesses.iter().map(|access| (access.kind, access.instructions_before)).collect();
+        assert_eq!(
+            (transaction.home, short, transaction.instructions_after),
+            (3, vec![(0, 5), (1, 4), (0, 1), (2, 2)], 8)
+        );
         assert!((recording.instructions() - 20.0).abs() < 1e-9);
-        assert!(Recording::sorted(Vec::new(), said).is_err());
+        assert!(Recording::from_accesses(Vec::new(), output).is_err());
         // A recording without accesses is an error.
         let elsewhere = vec![seen(0, Some(AccessKind::Write), 6), seen(0, None, 20)];
-        assert!(Recording::sorted(vec![(3, elsewhere)], said).is_err());
+        assert!(Recording::from_accesses(vec![(3, elsewhere)], output).is_err());
     }
 }

@@ -15,7 +15,7 @@ use std::path::Path;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use ratio::{FasterOrNot, RatioWithin};
+use ratio::{RatioInterval, SpeedVerdict};
 use saved::{Difference, SavedRun, differences, refuse};
 use tpcc_core::report::NOTICE;
 use tpcc_core::report::model::schema_of;
@@ -48,7 +48,7 @@ pub struct LatencyPair {
     /// Percentile of the new side, microseconds; of several runs the geometric mean.
     pub new_us: f64,
     /// New over base; below 1 is faster. Single runs have no interval.
-    pub ratio: RatioWithin,
+    pub ratio: RatioInterval,
 }
 
 /// Throughputs of a round.
@@ -75,9 +75,9 @@ pub struct ComparedRuns {
     /// Run or runs compared with the base.
     pub new: Side,
     /// Ratio of the throughputs.
-    pub ratio: RatioWithin,
+    pub ratio: RatioInterval,
     /// Verdict of the interval of `ratio`.
-    pub verdict: FasterOrNot,
+    pub verdict: SpeedVerdict,
     /// Method of the interval, and its limits.
     pub method: String,
     /// Service times by transaction type, then by percentile: p50, p90, p99.
@@ -99,7 +99,7 @@ const PERCENTILES: [(&str, &str); 3] = [("p50", "p50_us"), ("p90", "p90_us"), ("
 pub fn files(base: &Path, new: &Path, may_differ: &[String]) -> Result<ComparedRuns, Error> {
     let (base, new) = (SavedRun::read(base)?, SavedRun::read(new)?);
     let found = differences(&base, &new, may_differ)?;
-    refuse(&base, &new, &found.unlike)?;
+    refuse(&base, &new, &found.forbidden)?;
     let side = |run: &SavedRun| {
         let rate = run.throughput().ok_or_else(|| {
             Error::failed(format!("{}: nothing was measured", run.name))
@@ -115,7 +115,7 @@ pub fn files(base: &Path, new: &Path, may_differ: &[String]) -> Result<ComparedR
         })
     };
     let sides = (side(&base)?, side(&new)?);
-    let ratio = RatioWithin::of_samples(&base.samples(), &new.samples()).ok_or_else(|| {
+    let ratio = RatioInterval::of_samples(&base.samples(), &new.samples()).ok_or_else(|| {
         match [&base, &new].into_iter().find(|run| run.samples().len() < 2) {
             Some(short) => {
                 Error::failed(format!("{}: too short: an interval needs two samples of a second", short.name))
@@ -145,9 +145,9 @@ pub fn files(base: &Path, new: &Path, may_differ: &[String]) -> Result<ComparedR
         latencies: latencies(|kind, key| {
             let (base_us, new_us) = (base.time_us(kind, key)?, new.time_us(kind, key)?);
             let ratio = Some(new_us / base_us).filter(|ratio| base_us > 0.0 && ratio.is_finite())?;
-            Some(LatencyPair { base_us, new_us, ratio: RatioWithin::alone(ratio) })
+            Some(LatencyPair { base_us, new_us, ratio: RatioInterval::alone(ratio) })
         }),
-        differences: found.told,
+        differences: found.reported,
         remarks,
         rounds: Vec::new(),
         interrupted: false,
@@ -200,14 +200,14 @@ mod tests {
     fn equal_faster_and_slower_runs_are_told_apart() {
         let base = object(&STEADY);
         let same = compare("same", &base, &base, &[]).unwrap();
-        assert_eq!((same.verdict, same.ratio.value), (FasterOrNot::NoDifferenceSeen, 1.0));
+        assert_eq!((same.verdict, same.ratio.value), (SpeedVerdict::NoDifferenceSeen, 1.0));
         assert!(text(&same).contains("no difference seen"), "{}", text(&same));
         let more = object(&STEADY.map(|rate| 1.2 * rate));
         let up = compare("up", &base, &more, &[]).unwrap();
-        assert!(up.verdict == FasterOrNot::Faster && (up.ratio.value - 1.2).abs() < 1e-9, "{:?}", up.ratio);
+        assert!(up.verdict == SpeedVerdict::Faster && (up.ratio.value - 1.2).abs() < 1e-9, "{:?}", up.ratio);
         assert!(text(&up).contains("1.200") && text(&up).contains("faster"), "{}", text(&up));
-        assert_eq!(compare("down", &more, &base, &[]).unwrap().verdict, FasterOrNot::Slower);
-        assert!(same.latencies["new-order"]["p99"].ratio == RatioWithin::alone(1.0));
+        assert_eq!(compare("down", &more, &base, &[]).unwrap().verdict, SpeedVerdict::Slower);
+        assert!(same.latencies["new-order"]["p99"].ratio == RatioInterval::alone(1.0));
         assert!(!same.latencies.contains_key("payment"), "nothing is known of it");
     }
 

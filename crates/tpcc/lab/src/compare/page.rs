@@ -2,12 +2,12 @@
 
 use maud::{Markup, html};
 
-use super::ratio::RatioWithin;
+use super::ratio::RatioInterval;
 use super::saved::Difference;
 use super::sweep::{Cell, Sweep};
 use super::text::ratio;
 use super::{ComparedRuns, LatencyPair};
-use crate::page::figure::{At, AxisSteps, Figure, Finder, PlotLine, Point};
+use crate::page::figure::{AxisSpacing, Figure, PlotLine, Point, Source, XPosition};
 use crate::page::html::{cell, command, facts, figures, page, table};
 use crate::page::ink::MOST_LINES;
 use crate::page::scale::short;
@@ -78,7 +78,7 @@ fn repeat(method: &str) -> Markup {
     }
 }
 
-fn interval(of: &RatioWithin) -> Option<(f64, f64)> {
+fn interval(of: &RatioInterval) -> Option<(f64, f64)> {
     of.low.zip(of.high)
 }
 
@@ -86,13 +86,16 @@ fn interval(of: &RatioWithin) -> Option<(f64, f64)> {
 fn pair_figures(of: &ComparedRuns) -> Vec<Figure> {
     let line = |name: &str, rates: &mut dyn Iterator<Item = f64>| PlotLine {
         name: name.to_owned(),
-        of: Finder::Here,
-        points: (1_u32..).zip(rates).map(|(n, rate)| Point::exact(At::Number(f64::from(n)), Some(rate))).collect(),
+        source: Source::Measured,
+        points: (1_u32..)
+            .zip(rates)
+            .map(|(n, rate)| Point::exact(XPosition::Number(f64::from(n)), Some(rate)))
+            .collect(),
     };
     let base = line("base", &mut of.rounds.iter().map(|round| round.base));
     let new = line("new", &mut of.rounds.iter().map(|round| round.new));
     let latency = |kind: &Kind, (percentile, pair): (&String, &LatencyPair)| Point {
-        x: At::Name(format!("{} {percentile}", kind.name())),
+        x: XPosition::Name(format!("{} {percentile}", kind.name())),
         y: Some(pair.ratio.value),
         interval: interval(&pair.ratio),
     };
@@ -106,16 +109,16 @@ fn pair_figures(of: &ComparedRuns) -> Vec<Figure> {
         y_label: "transactions a second".to_owned(),
         lines: vec![base, new],
         marks: vec![],
-        x_steps: AxisSteps::Sums,
+        x_spacing: AxisSpacing::Linear,
     }];
     if !all.is_empty() {
         figures.push(Figure {
             title: "Service times, new over base".to_owned(),
             x_label: "type and percentile".to_owned(),
             y_label: "ratio with its 95% interval; below 1, new is quicker".to_owned(),
-            lines: vec![PlotLine { name: String::new(), of: Finder::Here, points: all }],
+            lines: vec![PlotLine { name: String::new(), source: Source::Measured, points: all }],
             marks: vec![],
-            x_steps: AxisSteps::AsTheySpan,
+            x_spacing: AxisSpacing::Auto,
         });
     }
     figures
@@ -129,7 +132,7 @@ fn named(of: &Sweep, values: &[String], without: Option<usize>) -> String {
 
 /// Index of the x axis: the axis with the most values among the numeric axes, or among all axes if none is numeric. The
 /// first one wins a tie.
-fn along(of: &Sweep) -> usize {
+fn x_axis(of: &Sweep) -> usize {
     let is_numbers = |at: &usize| of.axes[*at].values.iter().all(|value| value.parse::<f64>().is_ok());
     let longest = |all: Vec<usize>| all.into_iter().rev().max_by_key(|at| of.axes[*at].values.len());
     let all = 0..of.axes.len();
@@ -138,22 +141,22 @@ fn along(of: &Sweep) -> usize {
 
 /// Figures with one line for each combination of the other axes. A figure has at most as many lines as there are colours.
 fn sweep_figures(of: &Sweep) -> Vec<Figure> {
-    let along = along(of);
-    let Some(axis) = of.axes.get(along) else { return vec![] };
+    let x_axis = x_axis(of);
+    let Some(axis) = of.axes.get(x_axis) else { return vec![] };
     let all_numbers = axis.values.iter().all(|value| value.parse::<f64>().is_ok());
     let place = |value: &String| match value.parse() {
-        Ok(number) if all_numbers => At::Number(number),
-        _ => At::Name(value.clone()),
+        Ok(number) if all_numbers => XPosition::Number(number),
+        _ => XPosition::Name(value.clone()),
     };
     let mut lines: Vec<(String, Vec<&Cell>)> = Vec::new();
     for cell in &of.cells {
-        let name = named(of, &cell.values, Some(along));
+        let name = named(of, &cell.values, Some(x_axis));
         match lines.iter_mut().find(|(known, _)| *known == name) {
             Some((_, cells)) => cells.push(cell),
             None => lines.push((name, vec![cell])),
         }
     }
-    let number = |cell: &Cell| cell.values[along].parse().unwrap_or(0.0_f64);
+    let number = |cell: &Cell| cell.values[x_axis].parse().unwrap_or(0.0_f64);
     if all_numbers {
         lines.iter_mut().for_each(|(_, cells)| cells.sort_by(|a, b| number(a).total_cmp(&number(b))));
     }
@@ -166,21 +169,21 @@ fn sweep_figures(of: &Sweep) -> Vec<Figure> {
                 .iter()
                 .map(|(name, cells)| PlotLine {
                     name: name.clone(),
-                    of: Finder::Here,
+                    source: Source::Measured,
                     points: cells.iter().map(|cell| point(cell)).collect(),
                 })
                 .collect(),
             marks: vec![],
-            x_steps: AxisSteps::AsTheySpan,
+            x_spacing: AxisSpacing::Auto,
         });
         parts.filter(Figure::has_values).collect::<Vec<_>>()
     };
     let rate = |cell: &Cell| Point {
-        x: place(&cell.values[along]),
+        x: place(&cell.values[x_axis]),
         y: Some(cell.throughput_per_s),
         interval: (cell.rounds.len() > 1).then_some((cell.throughput_min, cell.throughput_max)),
     };
-    let p99 = |cell: &Cell| Point::exact(place(&cell.values[along]), cell.new_order_p99_us);
+    let p99 = |cell: &Cell| Point::exact(place(&cell.values[x_axis]), cell.new_order_p99_us);
     let title = format!("Throughput by {}", axis.flag);
     let mut figures = draw(&title, "transactions a second; slowest and quickest round", &rate);
     let title = format!("99th percentile of New-Order by {}", axis.flag);
@@ -225,7 +228,7 @@ mod tests {
             throughput_per_s: f64::from(n),
             throughput_min: 0.9 * f64::from(n),
             throughput_max: 1.1 * f64::from(n),
-            ratio: RatioWithin::alone(f64::from(n)),
+            ratio: RatioInterval::alone(f64::from(n)),
             new_order_p99_us: None,
             rounds: vec![1.0, 2.0],
         });
@@ -250,7 +253,7 @@ mod tests {
         let names: Vec<&str> = figures[0].lines.iter().map(|line| line.name.as_str()).collect();
         assert_eq!(names, ["order spec", "order hot-last"]);
         let points: Vec<_> = figures[0].lines[0].points.iter().map(|point| (point.x.clone(), point.y)).collect();
-        let at = |x: f64, y: f64| (At::Number(x), Some(y));
+        let at = |x: f64, y: f64| (XPosition::Number(x), Some(y));
         assert_eq!(points, [at(1.0, 3.0), at(2.0, 5.0), at(4.0, 1.0)], "in the order of x");
         let (low, high) = figures[0].lines[0].points[0].interval.unwrap();
         assert!(low < 3.0 && high > 3.0, "{low} {high}");

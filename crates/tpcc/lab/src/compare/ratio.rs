@@ -21,7 +21,8 @@ const MOST_CORRELATION: f64 = 0.9;
 /// A ratio and its 95% interval, by the method of the comparison. Without samples for an interval there is none.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
-pub struct RatioWithin {
+#[cfg_attr(test, schemars(rename = "RatioWithin"))]
+pub struct RatioInterval {
     /// New over base.
     pub value: f64,
     /// Lower end of the 95% interval; null without one.
@@ -33,7 +34,8 @@ pub struct RatioWithin {
 /// Verdict of an interval.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
-pub enum FasterOrNot {
+#[cfg_attr(test, schemars(rename = "FasterOrNot"))]
+pub enum SpeedVerdict {
     /// Interval above 1.
     #[serde(rename = "faster")]
     Faster,
@@ -45,76 +47,76 @@ pub enum FasterOrNot {
     NoDifferenceSeen,
 }
 
-impl FasterOrNot {
+impl SpeedVerdict {
     /// Name of the verdict, as printed and in JSON.
     pub fn name(self) -> &'static str {
         match self {
-            FasterOrNot::Faster => "faster",
-            FasterOrNot::Slower => "slower",
-            FasterOrNot::NoDifferenceSeen => "no difference seen",
+            SpeedVerdict::Faster => "faster",
+            SpeedVerdict::Slower => "slower",
+            SpeedVerdict::NoDifferenceSeen => "no difference seen",
         }
     }
 }
 
-impl RatioWithin {
+impl RatioInterval {
     /// A ratio without an interval.
-    pub(super) fn alone(value: f64) -> RatioWithin {
-        RatioWithin { value, low: None, high: None }
+    pub(super) fn alone(value: f64) -> RatioInterval {
+        RatioInterval { value, low: None, high: None }
     }
 
     /// Ratio of the throughputs of two runs, from their samples. None if a run has fewer than two samples or a mean that is
     /// not above 0, or if the ratio or an end of its interval is not finite.
-    pub(super) fn of_samples(base: &[f64], new: &[f64]) -> Option<RatioWithin> {
-        let (a, b) = (Steadiness::of(base)?, Steadiness::of(new)?);
+    pub(super) fn of_samples(base: &[f64], new: &[f64]) -> Option<RatioInterval> {
+        let (a, b) = (SeriesMean::of(base)?, SeriesMean::of(new)?);
         let variance = a.variance + b.variance;
         // Welch and Satterthwaite. Two series without any variance need no interval.
         let freedom = match variance > 0.0 {
             true => variance.powi(2) / (a.variance.powi(2) / a.freedom + b.variance.powi(2) / b.freedom),
             false => f64::INFINITY,
         };
-        RatioWithin::around((b.mean / a.mean).ln(), variance.sqrt(), freedom)
+        RatioInterval::around((b.mean / a.mean).ln(), variance.sqrt(), freedom)
     }
 
     /// Ratio of values that were measured in pairs, one pair a round. None if there are fewer than two pairs, or if the
     /// logarithm of a ratio is not finite.
-    pub(super) fn of_pairs(base: &[f64], new: &[f64]) -> Option<RatioWithin> {
+    pub(super) fn of_pairs(base: &[f64], new: &[f64]) -> Option<RatioInterval> {
         let logs: Vec<f64> = base.iter().zip(new).map(|(base, new)| (new / base).ln()).collect();
         if logs.len() < 2 || !logs.iter().all(|log| log.is_finite()) {
             return None;
         }
         let (n, mean) = (logs.len() as f64, mean(&logs));
         let variance = logs.iter().map(|log| (log - mean).powi(2)).sum::<f64>() / (n - 1.0) / n;
-        RatioWithin::around(mean, variance.sqrt(), n - 1.0)
+        RatioInterval::around(mean, variance.sqrt(), n - 1.0)
     }
 
     /// Ratio with this logarithm. None if the ratio or an end of its interval is not finite.
-    fn around(log: f64, deviation: f64, freedom: f64) -> Option<RatioWithin> {
+    fn around(log: f64, deviation: f64, freedom: f64) -> Option<RatioInterval> {
         let reach = student(freedom) * deviation;
         let [value, low, high] = [log, log - reach, log + reach].map(f64::exp);
         let are_numbers = [value, low, high].iter().all(|end| end.is_finite());
-        are_numbers.then_some(RatioWithin { value, low: Some(low), high: Some(high) })
+        are_numbers.then_some(RatioInterval { value, low: Some(low), high: Some(high) })
     }
 
     /// Verdict for a quantity of which more is better.
-    pub(super) fn verdict(&self) -> FasterOrNot {
+    pub(super) fn verdict(&self) -> SpeedVerdict {
         match (self.low, self.high) {
-            (Some(low), _) if low > 1.0 => FasterOrNot::Faster,
-            (_, Some(high)) if high < 1.0 => FasterOrNot::Slower,
-            _ => FasterOrNot::NoDifferenceSeen,
+            (Some(low), _) if low > 1.0 => SpeedVerdict::Faster,
+            (_, Some(high)) if high < 1.0 => SpeedVerdict::Slower,
+            _ => SpeedVerdict::NoDifferenceSeen,
         }
     }
 }
 
 /// Mean of a series and its uncertainty.
-struct Steadiness {
+struct SeriesMean {
     mean: f64,
     /// Variance of the logarithm of the mean.
     variance: f64,
     freedom: f64,
 }
 
-impl Steadiness {
-    fn of(samples: &[f64]) -> Option<Steadiness> {
+impl SeriesMean {
+    fn of(samples: &[f64]) -> Option<SeriesMean> {
         let length = samples.len().div_ceil(MOST_BLOCKS).max(1);
         // Samples beyond the last full block count for the mean, not for the variance.
         let blocks: Vec<f64> = samples.chunks_exact(length).map(mean).collect();
@@ -130,7 +132,7 @@ impl Steadiness {
         // The correlation of few blocks is underestimated, by about this term.
         let correlation = (seen + (1.0 + 3.0 * seen.max(0.0)) / n).clamp(0.0, MOST_CORRELATION);
         let of_mean = squares / (n - 1.0) / n * (1.0 + correlation) / (1.0 - correlation);
-        Some(Steadiness { mean: mean_of_all, variance: of_mean / mean_of_all.powi(2), freedom: n - 1.0 })
+        Some(SeriesMean { mean: mean_of_all, variance: of_mean / mean_of_all.powi(2), freedom: n - 1.0 })
     }
 }
 
@@ -181,7 +183,7 @@ mod tests {
             .filter(|_| {
                 let base = series(&mut random, n, 1_000.0, 30.0, keep);
                 let new = series(&mut random, n, 1_000.0, 30.0, keep);
-                RatioWithin::of_samples(&base, &new).unwrap().verdict() != FasterOrNot::NoDifferenceSeen
+                RatioInterval::of_samples(&base, &new).unwrap().verdict() != SpeedVerdict::NoDifferenceSeen
             })
             .count()
             / 4
@@ -195,7 +197,7 @@ mod tests {
         // An interval that assumes independent samples would be too narrow.
         let mut random = Random::stream(7, 1);
         let dependent = series(&mut random, 1_000, 1_000.0, 30.0, 0.9);
-        let wide = Steadiness::of(&dependent).unwrap().variance;
+        let wide = SeriesMean::of(&dependent).unwrap().variance;
         let n = dependent.len() as f64;
         let narrow = dependent.iter().map(|x| (x - mean(&dependent)).powi(2)).sum::<f64>() / n / n / 1e6;
         assert!(wide > 3.0 * narrow, "{wide} {narrow}");
@@ -206,41 +208,41 @@ mod tests {
         let mut random = Random::stream(9, 9);
         let base = series(&mut random, 30, 1_000.0, 20.0, 0.3);
         let new = series(&mut random, 30, 1_100.0, 20.0, 0.3);
-        let up = RatioWithin::of_samples(&base, &new).unwrap();
-        assert!(up.verdict() == FasterOrNot::Faster && (up.value - 1.1).abs() < 0.03, "{up:?}");
+        let up = RatioInterval::of_samples(&base, &new).unwrap();
+        assert!(up.verdict() == SpeedVerdict::Faster && (up.value - 1.1).abs() < 0.03, "{up:?}");
         assert!(up.low.unwrap() < up.value && up.value < up.high.unwrap());
-        assert_eq!(RatioWithin::of_samples(&new, &base).unwrap().verdict(), FasterOrNot::Slower);
+        assert_eq!(RatioInterval::of_samples(&new, &base).unwrap().verdict(), SpeedVerdict::Slower);
     }
 
     #[test]
     fn pairs_that_drift_together_are_told_apart() {
         let base = [100.0, 150.0, 80.0, 120.0];
         let new = [110.0, 164.0, 88.5, 131.5];
-        assert_eq!(RatioWithin::of_pairs(&base, &new).unwrap().verdict(), FasterOrNot::Faster);
+        assert_eq!(RatioInterval::of_pairs(&base, &new).unwrap().verdict(), SpeedVerdict::Faster);
         assert_eq!(
-            RatioWithin::of_pairs(&base, &base),
-            Some(RatioWithin { value: 1.0, low: Some(1.0), high: Some(1.0) })
+            RatioInterval::of_pairs(&base, &base),
+            Some(RatioInterval { value: 1.0, low: Some(1.0), high: Some(1.0) })
         );
         let mixed = [90.0, 170.0, 79.0, 122.0];
-        assert_eq!(RatioWithin::of_pairs(&base, &mixed).unwrap().verdict(), FasterOrNot::NoDifferenceSeen);
+        assert_eq!(RatioInterval::of_pairs(&base, &mixed).unwrap().verdict(), SpeedVerdict::NoDifferenceSeen);
     }
 
     #[test]
     fn too_few_samples_give_no_interval() {
-        assert_eq!(RatioWithin::of_samples(&[1.0], &[1.0, 2.0]), None);
-        assert_eq!(RatioWithin::of_samples(&[0.0, 0.0], &[1.0, 2.0]), None);
-        assert_eq!(RatioWithin::of_pairs(&[1.0], &[1.0]), None);
-        assert_eq!(RatioWithin::of_pairs(&[1.0, 0.0], &[1.0, 1.0]), None);
+        assert_eq!(RatioInterval::of_samples(&[1.0], &[1.0, 2.0]), None);
+        assert_eq!(RatioInterval::of_samples(&[0.0, 0.0], &[1.0, 2.0]), None);
+        assert_eq!(RatioInterval::of_pairs(&[1.0], &[1.0]), None);
+        assert_eq!(RatioInterval::of_pairs(&[1.0, 0.0], &[1.0, 1.0]), None);
         for extreme in [5e-324, 1e308, f64::MAX, -1.0, f64::NAN, f64::INFINITY] {
             for other in [1.0, 5e-324, f64::MAX] {
-                let found = RatioWithin::of_samples(&[extreme, extreme, 1.0], &[other, other]);
+                let found = RatioInterval::of_samples(&[extreme, extreme, 1.0], &[other, other]);
                 assert!(found.is_none_or(|found| found.value.is_finite()), "{extreme} {other} {found:?}");
-                let found = RatioWithin::of_pairs(&[extreme, extreme], &[other, other]);
+                let found = RatioInterval::of_pairs(&[extreme, extreme], &[other, other]);
                 assert!(found.is_none_or(|found| found.value.is_finite()), "{extreme} {other} {found:?}");
             }
         }
-        assert_eq!(RatioWithin::alone(2.0).verdict(), FasterOrNot::NoDifferenceSeen);
-        assert_eq!(RatioWithin::of_samples(&[5.0, 5.0], &[10.0, 10.0]).unwrap().low, Some(2.0));
+        assert_eq!(RatioInterval::alone(2.0).verdict(), SpeedVerdict::NoDifferenceSeen);
+        assert_eq!(RatioInterval::of_samples(&[5.0, 5.0], &[10.0, 10.0]).unwrap().low, Some(2.0));
         assert!((student(1.0), student(9.9), student(1e9)) == (12.706, 2.262, 1.980));
     }
 }

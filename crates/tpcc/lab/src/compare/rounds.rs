@@ -9,7 +9,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::ratio::RatioWithin;
+use super::ratio::RatioInterval;
 use super::saved::{Differences, SavedRun, differences};
 use super::{ComparedRuns, LatencyPair, PairOfRates, Side, latencies};
 use crate::reproduce::lab::Lab;
@@ -34,12 +34,12 @@ pub struct RunSpec {
 }
 
 /// Results of each run, one for each finished round.
-pub(super) struct Rounds {
+pub(super) struct RoundResults {
     pub(super) runs: Vec<Vec<SavedRun>>,
     pub(super) interrupted: bool,
 }
 
-impl Rounds {
+impl RoundResults {
     /// Throughputs of a run, one for each round.
     pub(super) fn rates(&self, run: usize) -> Vec<f64> {
         self.runs[run].iter().map(|saved| saved.throughput().unwrap_or(f64::NAN)).collect()
@@ -53,14 +53,14 @@ impl Rounds {
 }
 
 /// Runs all runs in alternation, `rounds` times. After Ctrl-C returns the finished rounds if there are at least two.
-pub(super) fn take_turns(data: Option<&Path>, runs: &[RunSpec], rounds: usize) -> Result<Rounds, Error> {
+pub(super) fn run_alternately(data: Option<&Path>, runs: &[RunSpec], rounds: usize) -> Result<RoundResults, Error> {
     let mut lab = Lab::open(data, false)?;
     if let Some(seconds) = runs.iter().map(|run| run.seconds).sum::<Option<f64>>() {
         let minutes = seconds * rounds as f64 / 60.0;
         lab.say(&format!("{} runs, about {minutes:.1} minutes beside loading and checks", runs.len() * rounds));
     }
     let database = runs.iter().filter_map(|run| run.warehouses).max().map(|most| lab.database(most)).transpose()?;
-    let mut done = Rounds { runs: vec![Vec::new(); runs.len()], interrupted: false };
+    let mut done = RoundResults { runs: vec![Vec::new(); runs.len()], interrupted: false };
     let first_seed = tpcc_core::workload::generate::fresh_seed();
     for round in 0..rounds {
         let mut found: Vec<(usize, SavedRun)> = Vec::new();
@@ -80,7 +80,7 @@ pub(super) fn take_turns(data: Option<&Path>, runs: &[RunSpec], rounds: usize) -
                 args.extend(["--seed".to_owned(), first_seed.wrapping_add(round as u64).to_string()]);
             }
             match lab.tpcc(&args) {
-                Ok(value) if !interrupt::requested() => found.push((number, measured(&run.name, value)?)),
+                Ok(value) if !interrupt::requested() => found.push((number, saved_run(&run.name, value)?)),
                 Err(error) if !interrupt::requested() => return Err(error),
                 _ => {
                     done.interrupted = true;
@@ -99,7 +99,7 @@ pub(super) fn take_turns(data: Option<&Path>, runs: &[RunSpec], rounds: usize) -
 }
 
 /// Wraps the result of a run. Returns an error if the run completed no transaction.
-fn measured(name: &str, value: Value) -> Result<SavedRun, Error> {
+fn saved_run(name: &str, value: Value) -> Result<SavedRun, Error> {
     let saved = SavedRun::of(name.to_owned(), value)?;
     match saved.throughput() {
         Some(_) => Ok(saved),
@@ -111,19 +111,19 @@ fn measured(name: &str, value: Value) -> Result<SavedRun, Error> {
 /// Compares two runs that alternate.
 pub fn compare(data: Option<&Path>, base: RunSpec, new: RunSpec, rounds: usize) -> Result<ComparedRuns, Error> {
     let runs = [base, new];
-    let done = take_turns(data, &runs, rounds)?;
+    let done = run_alternately(data, &runs, rounds)?;
     comparison(&done)
 }
 
-fn comparison(done: &Rounds) -> Result<ComparedRuns, Error> {
+fn comparison(done: &RoundResults) -> Result<ComparedRuns, Error> {
     let (base, new) = (done.rates(0), done.rates(1));
-    let ratio = RatioWithin::of_pairs(&base, &new).ok_or_else(|| {
+    let ratio = RatioInterval::of_pairs(&base, &new).ok_or_else(|| {
         Error::failed("a run completed no transaction; nothing is compared").help("let runs last longer")
     })?;
     // The user chose both sets of flags: all differences are reported, and none is refused.
     let (first, second) = (&done.runs[0][0], &done.runs[1][0]);
-    let Differences { mut unlike, told } = differences(first, second, &[])?;
-    unlike.extend(told);
+    let Differences { mut forbidden, reported } = differences(first, second, &[])?;
+    forbidden.extend(reported);
     let side = |number: usize, rates: &[f64]| {
         let runs = &done.runs[number];
         Side {
@@ -147,10 +147,10 @@ fn comparison(done: &Rounds) -> Result<ComparedRuns, Error> {
                 .to_owned(),
         latencies: latencies(|kind, key| {
             let (base, new) = (done.times(0, kind, key), done.times(1, kind, key));
-            let ratio = RatioWithin::of_pairs(&base, &new)?;
+            let ratio = RatioInterval::of_pairs(&base, &new)?;
             Some(LatencyPair { base_us: geometric_mean(&base), new_us: geometric_mean(&new), ratio })
         }),
-        differences: unlike,
+        differences: forbidden,
         remarks: Vec::new(),
         rounds: base.iter().zip(&new).map(|(&base, &new)| PairOfRates { base, new }).collect(),
         interrupted: done.interrupted,
@@ -164,23 +164,23 @@ pub(super) fn geometric_mean(values: &[f64]) -> f64 {
 
 /// Rounds of runs with these throughputs, for tests.
 #[cfg(test)]
-pub(super) fn rounds_of(runs: &[(&str, &[f64])], interrupted: bool) -> Rounds {
+pub(super) fn rounds_of(runs: &[(&str, &[f64])], interrupted: bool) -> RoundResults {
     use super::saved::tests::{object, saved};
     let runs = runs.iter().map(|(name, rates)| rates.iter().map(|&rate| saved(name, object(&[rate]))).collect());
-    Rounds { runs: runs.collect(), interrupted }
+    RoundResults { runs: runs.collect(), interrupted }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::ratio::FasterOrNot;
+    use super::super::ratio::SpeedVerdict;
     use super::*;
 
     #[test]
     fn a_run_that_completed_nothing_ends_the_comparison() {
         let mut object = super::super::saved::tests::object(&[1.0]);
-        assert!(measured("--seed 1", object.clone()).is_ok());
+        assert!(saved_run("--seed 1", object.clone()).is_ok());
         object["throughput_per_s"] = serde_json::json!(0.0);
-        let error = measured("--seed 1", object).unwrap_err();
+        let error = saved_run("--seed 1", object).unwrap_err();
         assert!(error.to_string().contains("'tpcc run --seed 1': completed no transaction"), "{error}");
     }
 
@@ -188,7 +188,7 @@ mod tests {
     fn pairs_are_of_one_round_and_latencies_have_intervals() {
         let done = rounds_of(&[("a", &[100.0, 200.0, 50.0]), ("b", &[110.0, 221.0, 54.5])], true);
         let found = comparison(&done).unwrap();
-        assert_eq!((found.verdict, found.interrupted, found.rounds.len()), (FasterOrNot::Faster, true, 3));
+        assert_eq!((found.verdict, found.interrupted, found.rounds.len()), (SpeedVerdict::Faster, true, 3));
         assert!((found.base.throughput_per_s - 100.0).abs() < 1e-9, "{}", found.base.throughput_per_s);
         assert_eq!(found.latencies["new-order"]["p50"].ratio.low, Some(1.0));
         assert_eq!((found.base.samples, found.base.measured_s), (3, Some(3.0)));

@@ -13,16 +13,16 @@ use tpcc_core::workload::error::Error;
 use tpcc_core::workload::reading::{MAX_RESULT_BYTES, read_file};
 
 /// Keys of `config` that are not settings: command, seeds, paths, checks and run lengths.
-const NO_SETTINGS: &[&str] =
+const NON_SETTINGS: &[&str] =
     &["command", "data", "seed", "load_seed", "c_load", "check", "duration_s", "warmup_s", "transactions"];
 /// Keys of `config` whose difference is reported, and always allowed.
-const TOLD_SETTINGS: &[&str] = &["duration_s", "warmup_s", "transactions"];
+const REPORTED_SETTINGS: &[&str] = &["duration_s", "warmup_s", "transactions"];
 /// Name of the machine in a list of settings that may differ.
 const MACHINE: &str = "machine";
 /// Keys of `machine` that identify a machine.
-const OF_THE_MACHINE: &[&str] = &["cpu", "cores", "numa_nodes", "memory_bytes"];
+const MACHINE_KEYS: &[&str] = &["cpu", "cores", "numa_nodes", "memory_bytes"];
 /// Keys of `provenance` whose difference is reported.
-const OF_THE_BUILD: &[&str] = &["version", "commit", "dirty", "rustc", "flags", "profile", "built_with", "target"];
+const BUILD_KEYS: &[&str] = &["version", "commit", "dirty", "rustc", "flags", "profile", "built_with", "target"];
 
 /// JSON result of a run.
 #[derive(Clone, Debug)]
@@ -138,9 +138,9 @@ impl Difference {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Differences {
     /// Differences of settings, which forbid the comparison.
-    pub(super) unlike: Vec<Difference>,
+    pub(super) forbidden: Vec<Difference>,
     /// Other differences, which are reported.
-    pub(super) told: Vec<Difference>,
+    pub(super) reported: Vec<Difference>,
 }
 
 /// Finds the differences between two runs. Settings named in `may_differ` may differ.
@@ -152,7 +152,7 @@ pub(super) fn differences(base: &SavedRun, new: &SavedRun, may_differ: &[String]
         let names: Vec<&str> = settings
             .iter()
             .map(|name| name.as_str())
-            .filter(|name| !NO_SETTINGS.contains(name))
+            .filter(|name| !NON_SETTINGS.contains(name))
             .chain([MACHINE])
             .collect();
         return Err(Error::usage(format!("--may-differ {unknown}: no such setting"))
@@ -166,31 +166,33 @@ pub(super) fn differences(base: &SavedRun, new: &SavedRun, may_differ: &[String]
     };
     let mut found = Differences::default();
     for key in settings {
-        let is_setting = !NO_SETTINGS.contains(&key.as_str());
+        let is_setting = !NON_SETTINGS.contains(&key.as_str());
         match in_part("config", key) {
-            Some(difference) if is_setting && !may_differ.contains(key) => found.unlike.push(difference),
-            Some(difference) if is_setting || TOLD_SETTINGS.contains(&key.as_str()) => found.told.push(difference),
+            Some(difference) if is_setting && !may_differ.contains(key) => found.forbidden.push(difference),
+            Some(difference) if is_setting || REPORTED_SETTINGS.contains(&key.as_str()) => {
+                found.reported.push(difference)
+            }
             _ => {}
         }
     }
-    let machines = OF_THE_MACHINE.iter().filter_map(|key| in_part("machine", key));
+    let machines = MACHINE_KEYS.iter().filter_map(|key| in_part("machine", key));
     if may_differ.iter().any(|name| name == MACHINE) {
-        found.told.extend(machines);
+        found.reported.extend(machines);
     } else {
-        found.unlike.extend(machines);
+        found.forbidden.extend(machines);
     }
-    found.told.extend(in_part("machine", "kernel"));
-    found.told.extend(OF_THE_BUILD.iter().filter_map(|key| in_part("provenance", key)));
+    found.reported.extend(in_part("machine", "kernel"));
+    found.reported.extend(BUILD_KEYS.iter().filter_map(|key| in_part("provenance", key)));
     Ok(found)
 }
 
 /// Returns an error if settings of the two runs differ.
-pub(super) fn refuse(base: &SavedRun, new: &SavedRun, unlike: &[Difference]) -> Result<(), Error> {
-    if unlike.is_empty() {
+pub(super) fn refuse(base: &SavedRun, new: &SavedRun, forbidden: &[Difference]) -> Result<(), Error> {
+    if forbidden.is_empty() {
         return Ok(());
     }
-    let words: Vec<String> = unlike.iter().map(Difference::in_words).collect();
-    let mut names: Vec<&str> = unlike.iter().map(|one| one.name.split('.').next().unwrap_or_default()).collect();
+    let words: Vec<String> = forbidden.iter().map(Difference::in_words).collect();
+    let mut names: Vec<&str> = forbidden.iter().map(|one| one.name.split('.').next().unwrap_or_default()).collect();
     names.dedup();
     let what = format!("{}, {}: unlike settings: {}", base.name, new.name, words.join(", "));
     Err(Error::usage(what).help(format!("if that is what you compare, pass --may-differ {}", names.join(","))))
@@ -229,9 +231,9 @@ pub(super) mod tests {
         other["config"]["duration_s"] = json!(20.0);
         other["provenance"]["commit"] = json!("def");
         let found = differences(&base, &saved("b", other), &[]).unwrap();
-        assert_eq!(found.unlike, []);
-        let told: Vec<String> = found.told.iter().map(Difference::in_words).collect();
-        assert_eq!(told, ["duration_s (10.0, 20.0)", "provenance.commit (abc, def)"]);
+        assert_eq!(found.forbidden, []);
+        let reported: Vec<String> = found.reported.iter().map(Difference::in_words).collect();
+        assert_eq!(reported, ["duration_s (10.0, 20.0)", "provenance.commit (abc, def)"]);
     }
 
     #[test]
@@ -243,7 +245,7 @@ pub(super) mod tests {
         other["machine"]["cpu"] = json!("another");
         let new = saved("b", other);
         let found = differences(&base, &new, &[]).unwrap();
-        let error = refuse(&base, &new, &found.unlike).unwrap_err();
+        let error = refuse(&base, &new, &found.forbidden).unwrap_err();
         assert_eq!(error.status(), 2);
         let said = error.to_string();
         assert!(said.contains("prefetch (true, false)") && said.contains("pacing (none, spec)"), "{said}");
@@ -254,7 +256,7 @@ pub(super) mod tests {
 
         let told = ["prefetch", "--pacing", "machine"].map(str::to_owned);
         let found = differences(&base, &new, &told).unwrap();
-        assert!(refuse(&base, &new, &found.unlike).is_ok() && found.told.len() == 3);
+        assert!(refuse(&base, &new, &found.forbidden).is_ok() && found.reported.len() == 3);
         let error = differences(&base, &new, &["nonsense".to_owned()]).unwrap_err();
         assert!(error.to_string().contains("--may-differ nonsense: no such setting"), "{error}");
     }

@@ -6,8 +6,8 @@ use std::path::Path;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::ratio::RatioWithin;
-use super::rounds::{Rounds, RunSpec, geometric_mean, take_turns};
+use super::ratio::RatioInterval;
+use super::rounds::{RoundResults, RunSpec, geometric_mean, run_alternately};
 use tpcc_core::report::NOTICE;
 use tpcc_core::report::model::schema_of;
 use tpcc_core::workload::error::Error;
@@ -35,7 +35,7 @@ pub struct Cell {
     /// Throughput of the quickest round, transactions a second.
     pub throughput_max: f64,
     /// Ratio to the first combination, paired by round; no interval with one round.
-    pub ratio: RatioWithin,
+    pub ratio: RatioInterval,
     /// 99th percentile of New-Order service times, microseconds; null without New-Orders.
     pub new_order_p99_us: Option<f64>,
     /// Transactions per second of each round.
@@ -83,11 +83,11 @@ pub fn sweep(
     runs: &[RunSpec],
     rounds: usize,
 ) -> Result<Sweep, Error> {
-    let done = take_turns(data, runs, rounds)?;
-    Ok(of(base, axes, &done))
+    let done = run_alternately(data, runs, rounds)?;
+    Ok(summarize(base, axes, &done))
 }
 
-fn of(base: String, axes: Vec<SweepAxis>, done: &Rounds) -> Sweep {
+fn summarize(base: String, axes: Vec<SweepAxis>, done: &RoundResults) -> Sweep {
     let first = done.rates(0);
     let cells = combinations(&axes).into_iter().enumerate().map(|(number, values)| {
         let rounds = done.rates(number);
@@ -98,8 +98,8 @@ fn of(base: String, axes: Vec<SweepAxis>, done: &Rounds) -> Sweep {
             throughput_per_s: mean,
             throughput_min: rounds.iter().copied().fold(f64::INFINITY, f64::min),
             throughput_max: rounds.iter().copied().fold(0.0, f64::max),
-            ratio: RatioWithin::of_pairs(&first, &rounds)
-                .unwrap_or_else(|| RatioWithin::alone(mean / geometric_mean(&first))),
+            ratio: RatioInterval::of_pairs(&first, &rounds)
+                .unwrap_or_else(|| RatioInterval::alone(mean / geometric_mean(&first))),
             new_order_p99_us: (!p99.is_empty()).then(|| geometric_mean(&p99)),
             rounds,
         }
@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn cells_are_held_against_the_first_one() {
         let done = rounds_of(&[("1", &[100.0, 120.0]), ("2", &[150.0, 180.0])], false);
-        let found = of("--workers 1".to_owned(), vec![axis("mix", &["standard", "a,\"b\""])], &done);
+        let found = summarize("--workers 1".to_owned(), vec![axis("mix", &["standard", "a,\"b\""])], &done);
         assert_eq!((found.cells[0].ratio.value, found.rounds), (1.0, 2));
         let second = &found.cells[1];
         assert!((second.ratio.value - 1.5).abs() < 1e-9 && second.ratio.low.is_some(), "{:?}", second.ratio);
@@ -174,7 +174,8 @@ mod tests {
         let lines: Vec<&str> = csv.lines().collect();
         assert!(lines[0].starts_with("mix,throughput_per_s,") && lines[2].starts_with("\"a,\"\"b\"\"\","), "{csv}");
         assert!(lines.iter().all(|line| line.matches(',').count() >= 7), "{csv}");
-        let once = of(String::new(), vec![axis("mix", &["a", "b"])], &rounds_of(&[("1", &[1.0]), ("2", &[2.0])], true));
+        let once =
+            summarize(String::new(), vec![axis("mix", &["a", "b"])], &rounds_of(&[("1", &[1.0]), ("2", &[2.0])], true));
         assert!(once.interrupted && once.cells[1].ratio.low.is_none());
     }
 }

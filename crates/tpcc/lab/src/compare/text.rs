@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::ComparedRuns;
-use super::ratio::RatioWithin;
+use super::ratio::RatioInterval;
 use super::saved::Difference;
 use super::sweep::Sweep;
 use tpcc_core::report::NOTICE;
@@ -48,7 +48,7 @@ fn write_comparison(to: &mut String, of: &ComparedRuns) -> std::fmt::Result {
 }
 
 /// Format: "1.032 (1.010 to 1.055)".
-pub(super) fn ratio(of: &RatioWithin) -> String {
+pub(super) fn ratio(of: &RatioInterval) -> String {
     match (of.low, of.high) {
         (Some(low), Some(high)) => format!("{:.3} ({low:.3} to {high:.3})", of.value),
         _ => format!("{:.3}", of.value),
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn a_grid_is_a_table_with_a_line_for_each_combination() {
-        let cell = |value: &str, rate: f64, ratio: RatioWithin| Cell {
+        let cell = |value: &str, rate: f64, ratio: RatioInterval| Cell {
             values: vec![value.to_owned()],
             throughput_per_s: rate,
             throughput_min: rate,
@@ -114,8 +114,8 @@ mod tests {
             base: "--workers 1".to_owned(),
             axes: vec![SweepAxis { flag: "order".to_owned(), values: vec!["spec".to_owned(), "hot-last".to_owned()] }],
             cells: vec![
-                cell("spec", 1_000.0, RatioWithin::alone(1.0)),
-                cell("hot-last", 1_500.0, RatioWithin { value: 1.5, low: Some(1.4), high: Some(1.6) }),
+                cell("spec", 1_000.0, RatioInterval::alone(1.0)),
+                cell("hot-last", 1_500.0, RatioInterval { value: 1.5, low: Some(1.4), high: Some(1.6) }),
             ],
             rounds: 1,
             method: "by rounds".to_owned(),

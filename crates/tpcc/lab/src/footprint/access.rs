@@ -9,7 +9,7 @@ use tpcc_core::workload::error::Error;
 
 /// A memory access outside the stack, or the end of a transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct AccessSeen {
+pub struct TracedAccess {
     /// Address of the operand; 0 at the end of the transaction.
     pub address: u64,
     /// Kind of access; none at the end of the transaction.
@@ -31,7 +31,7 @@ impl AccessTracer {
     }
 
     /// Runs the program until a transaction begins. Returns the number of the transaction, or none if the program has ended.
-    pub fn go_to_transaction(&mut self) -> Result<Option<u64>, Error> {
+    pub fn run_to_transaction(&mut self) -> Result<Option<u64>, Error> {
         loop {
             match self.0.run_to_mark()? {
                 Some(Trap { mark: Mark::Transaction, second, .. }) => return Ok(Some(second)),
@@ -41,10 +41,10 @@ impl AccessTracer {
         }
     }
 
-    /// Passes each access of the transaction that begins to `seen`. Returns the number of the next transaction.
-    pub fn through_transaction(&mut self, seen: &mut dyn FnMut(AccessSeen)) -> Result<Option<u64>, Error> {
-        let end = self.0.follow(&mut |operation, address, instructions| {
-            seen(AccessSeen { address, operation, instructions });
+    /// Passes each access of the transaction that begins to `on_access`. Returns the number of the next transaction.
+    pub fn trace_transaction(&mut self, on_access: &mut dyn FnMut(TracedAccess)) -> Result<Option<u64>, Error> {
+        let end = self.0.trace_accesses(&mut |operation, address, instructions| {
+            on_access(TracedAccess { address, operation, instructions });
         })?;
         Ok(Some(end.second))
     }

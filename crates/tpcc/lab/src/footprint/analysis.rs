@@ -1,15 +1,15 @@
 //! Instruction-cache footprints of operations, and placement of context-switch points.
 //!
 //! A switch pays off just before the cache is full. The paper (3.1.2) extends a stretch of code as long as followers find in
-//! the cache the code that the first execution has fetched, and switches before the knee of their misses. [`place`] does so
-//! on a trace: a candidate extends the stretch while a second execution of the stretch, right after the first, has at most a
-//! small share of the misses of the first.
+//! the cache the code that the first execution has fetched, and switches before the knee of their misses.
+//! [`choose_points`] does so on a trace: a candidate extends the stretch while a second execution of the stretch, right after
+//! the first, has at most a small share of the misses of the first.
 
 use std::collections::HashSet;
 
 use super::cache::Cache;
 use super::geometry::Geometry;
-use super::trace::{Executed, Operation};
+use super::trace::{ExecutedInstruction, Operation};
 
 /// Bytes of code that a switch executes at each live point: see `sched_steps`.
 const SWITCH_BYTES: u32 = 64;
@@ -33,7 +33,7 @@ pub(super) struct Footprint {
 
 /// Computes the footprint of an operation; `before` is another execution of the operation.
 pub(super) fn footprint(operation: &Operation, before: &Operation, geometry: Geometry) -> Footprint {
-    let (bytes, lines) = touched(&operation.steps, geometry.line());
+    let (bytes, lines) = code_size(&operation.steps, geometry.line());
     let mut cold = Cache::new(geometry);
     run(&mut cold, &operation.steps);
     let mut warm = Cache::new(geometry);
@@ -45,7 +45,7 @@ pub(super) fn footprint(operation: &Operation, before: &Operation, geometry: Geo
 }
 
 /// Number of distinct bytes and of distinct lines of code of some steps.
-pub(super) fn touched(steps: &[Executed], line: u32) -> (usize, usize) {
+pub(super) fn code_size(steps: &[ExecutedInstruction], line: u32) -> (usize, usize) {
     let (mut seen, mut lines) = (HashSet::new(), HashSet::new());
     let shift = line.trailing_zeros();
     for step in steps {
@@ -58,7 +58,7 @@ pub(super) fn touched(steps: &[Executed], line: u32) -> (usize, usize) {
 }
 
 /// Runs steps through the cache.
-fn run(cache: &mut Cache, steps: &[Executed]) {
+fn run(cache: &mut Cache, steps: &[ExecutedInstruction]) {
     for step in steps {
         cache.refer(step.at, step.len.into());
     }
@@ -66,7 +66,7 @@ fn run(cache: &mut Cache, steps: &[Executed]) {
 
 /// Number of steps from the start until a follower has more than [`KNEE`] of the misses of the first execution: the paper's
 /// knee, to within 1/64 of the operation. None if the whole operation stays below.
-pub(super) fn knee(steps: &[Executed], geometry: Geometry) -> Option<usize> {
+pub(super) fn knee(steps: &[ExecutedInstruction], geometry: Geometry) -> Option<usize> {
     if fits(&[], steps, geometry) {
         return None;
     }
@@ -81,7 +81,7 @@ pub(super) fn knee(steps: &[Executed], geometry: Geometry) -> Option<usize> {
 
 /// Returns true if a second execution of a stretch finds its code in the cache. `switch` is the address of the code of the
 /// switch that ends the stretch.
-fn fits(switch: &[u64], stretch: &[Executed], geometry: Geometry) -> bool {
+fn fits(switch: &[u64], stretch: &[ExecutedInstruction], geometry: Geometry) -> bool {
     let mut cache = Cache::new(geometry);
     let once = |cache: &mut Cache| {
         let before = cache.misses();
@@ -96,15 +96,15 @@ fn fits(switch: &[u64], stretch: &[Executed], geometry: Geometry) -> bool {
 
 /// Chooses the points of an operation to make live, by index in [`Operation::points`]: the last point before each knee. If a
 /// stretch between two points is itself too long, both points are chosen.
-pub(super) fn place(operation: &Operation, geometry: Geometry) -> Vec<usize> {
+pub(super) fn choose_points(operation: &Operation, geometry: Geometry) -> Vec<usize> {
     let mut chosen: Vec<usize> = Vec::new();
     let (mut begin, mut candidate): (usize, Option<usize>) = (0, None);
     for (number, point) in operation.points.iter().enumerate() {
         if let Some(last) = candidate
-            && !fits(&switch_at(operation, number), &operation.steps[begin..point.after], geometry)
+            && !fits(&switch_at(operation, number), &operation.steps[begin..point.steps_before], geometry)
         {
             chosen.push(last);
-            begin = operation.points[last].after;
+            begin = operation.points[last].steps_before;
         }
         candidate = Some(number);
     }
@@ -119,17 +119,17 @@ pub(super) fn place(operation: &Operation, geometry: Geometry) -> Vec<usize> {
 
 /// Address of the code of a point's switch, assumed to be that of the step before the point.
 fn switch_at(operation: &Operation, point: usize) -> [u64; 1] {
-    let after = operation.points[point].after;
-    [operation.steps.get(after.saturating_sub(1)).map_or(0, |step| step.at)]
+    let steps_before = operation.points[point].steps_before;
+    [operation.steps.get(steps_before.saturating_sub(1)).map_or(0, |step| step.at)]
 }
 
 /// Misses of `members` executions that switch at the chosen points, from an empty cache: misses of the first execution, and
 /// mean misses of the others.
-pub(super) fn in_step(operation: &Operation, chosen: &[usize], members: usize, geometry: Geometry) -> (f64, f64) {
+pub(super) fn team_misses(operation: &Operation, chosen: &[usize], members: usize, geometry: Geometry) -> (f64, f64) {
     let mut cache = Cache::new(geometry);
     let (mut first, mut others) = (0, 0);
     let mut begin = 0;
-    let ends = chosen.iter().map(|&point| (operation.points[point].after, Some(point)));
+    let ends = chosen.iter().map(|&point| (operation.points[point].steps_before, Some(point)));
     for (end, point) in ends.chain([(operation.steps.len(), None)]) {
         for member in 0..members {
             let before = cache.misses();
@@ -147,13 +147,14 @@ pub(super) fn in_step(operation: &Operation, chosen: &[usize], members: usize, g
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::footprint::trace::{OperationId, Passed};
+    use crate::footprint::trace::{OperationId, PassedPoint};
 
     /// Straight-line code of `bytes` bytes in instructions of 4 bytes, with a point every `every` bytes.
     fn straight(bytes: u64, every: u64) -> Operation {
-        let steps: Vec<Executed> = (0..bytes / 4).map(|i| Executed { at: 0x1000 + 4 * i, len: 4 }).collect();
+        let steps: Vec<ExecutedInstruction> =
+            (0..bytes / 4).map(|i| ExecutedInstruction { at: 0x1000 + 4 * i, len: 4 }).collect();
         let points = (1..bytes / every)
-            .map(|i| Passed { site: i as u32, after: (i * every / 4) as usize, calls: vec![] })
+            .map(|i| PassedPoint { site: i as u32, steps_before: (i * every / 4) as usize, calls: vec![] })
             .collect();
         Operation { id: OperationId { kind: 3, index: 1 }, steps, points }
     }
@@ -176,7 +177,7 @@ mod tests {
         let mut operation = straight(1024, 512);
         let once = operation.steps.clone();
         operation.steps.extend(once);
-        assert_eq!(touched(&operation.steps, 64), (1024, 16));
+        assert_eq!(code_size(&operation.steps, 64), (1024, 16));
     }
 
     #[test]
@@ -189,25 +190,26 @@ mod tests {
     #[test]
     fn points_part_what_does_not_fit() {
         let operation = straight(16 << 10, 1 << 10);
-        assert_eq!(place(&operation, geometry("32768,8,64")), [] as [usize; 0]);
-        let chosen = place(&operation, geometry("8192,8,64"));
+        assert_eq!(choose_points(&operation, geometry("32768,8,64")), [] as [usize; 0]);
+        let chosen = choose_points(&operation, geometry("8192,8,64"));
         // The code of the switch needs a line, too: 7 KiB and a switch fit, 8 KiB and a switch do not.
-        let after: Vec<_> = chosen.iter().map(|&i| operation.points[i].after * 4).collect();
+        let steps_before: Vec<_> = chosen.iter().map(|&i| operation.points[i].steps_before * 4).collect();
         assert!(
-            !after.is_empty() && after.iter().zip([0].iter().chain(&after)).all(|(b, a)| b - a <= 8 << 10),
-            "{after:?}"
+            !steps_before.is_empty()
+                && steps_before.iter().zip([0].iter().chain(&steps_before)).all(|(b, a)| b - a <= 8 << 10),
+            "{steps_before:?}"
         );
-        let (first, others) = in_step(&operation, &chosen, 10, geometry("8192,8,64"));
+        let (first, others) = team_misses(&operation, &chosen, 10, geometry("8192,8,64"));
         assert!(first >= 256.0 && others <= 8.0, "{first} {others}");
-        let (_, serial) = in_step(&operation, &[], 10, geometry("8192,8,64"));
+        let (_, serial) = team_misses(&operation, &[], 10, geometry("8192,8,64"));
         assert_eq!(serial, 256.0);
     }
 
     #[test]
     fn a_stretch_too_long_for_the_cache_gets_both_its_ends() {
         let mut operation = straight(16 << 10, 1 << 10);
-        operation.points.retain(|p| !(2048..14 << 10).contains(&(p.after * 4)));
-        let chosen = place(&operation, geometry("4096,8,64"));
+        operation.points.retain(|p| !(2048..14 << 10).contains(&(p.steps_before * 4)));
+        let chosen = choose_points(&operation, geometry("4096,8,64"));
         assert!(chosen.len() >= 2, "{chosen:?}");
     }
 }

@@ -28,12 +28,12 @@ use tpcc_core::workload::txn::{self, Scratch, Verdict};
 pub struct MarkingHook {
     threads: ThreadHook,
     /// True while marks are emitted: not while the database is opened.
-    listening: std::sync::atomic::AtomicBool,
+    marking: std::sync::atomic::AtomicBool,
 }
 
 impl MarkingHook {
-    fn listens(&self) -> bool {
-        self.listening.load(std::sync::atomic::Ordering::Relaxed)
+    fn is_marking(&self) -> bool {
+        self.marking.load(std::sync::atomic::Ordering::Relaxed)
     }
 }
 
@@ -43,13 +43,13 @@ impl Hook for MarkingHook {
     }
 
     fn point(&self, site: u32) {
-        if self.listens() {
+        if self.is_marking() {
             trap(Mark::Point, site.into(), 0);
         }
     }
 
     fn enter(&self, operation: Operation) {
-        if self.listens() {
+        if self.is_marking() {
             trap(Mark::Enter, operation.kind as u64, operation.index.into());
         }
     }
@@ -69,13 +69,13 @@ impl Hook for MarkingHook {
 
 /// Lets the parent trace this thread, opens the database and runs transactions until the tracer ends the trace.
 pub fn run(config: &StoreConfig, plan: &RunPlan) -> Result<(), Error> {
-    traceable()?;
+    allow_tracing()?;
     let hook = Arc::new(MarkingHook::default());
     let (store, loaded) = open(config, Arc::clone(&hook))?;
     for (number, table, index) in store.database().indexes() {
-        print(&format!("{}\n", super::say_index(number, &table, &index)));
+        print(&format!("{}\n", super::format_index(number, &table, &index)));
     }
-    store.database().shared_lines().iter().for_each(|of| print(&format!("{}\n", lines::say(of))));
+    store.database().shared_lines().iter().for_each(|of| print(&format!("{}\n", lines::format_lines(of))));
     store.preload()?;
     let failed = |e: &dyn std::fmt::Display| Error::failed(format!("the traced run failed: {e}"));
     let run = driver::next_run(&store).map_err(|e| failed(&e))?;
@@ -86,7 +86,7 @@ pub fn run(config: &StoreConfig, plan: &RunPlan) -> Result<(), Error> {
         (0..plan.terminals).map(|number| Terminal::new(number, run, plan, &loaded.scale)).collect();
     let mut session = store.session(0).map_err(|e| failed(&e))?;
     let mut scratch = Scratch::default();
-    let listen = |on| hook.listening.store(on, std::sync::atomic::Ordering::Relaxed);
+    let set_marking = |on| hook.marking.store(on, std::sync::atomic::Ordering::Relaxed);
     // The first transaction of each terminal runs without marks, as a warm-up of code and data.
     let mut ran = 0_u64;
     let mut enough = false;
@@ -94,7 +94,7 @@ pub fn run(config: &StoreConfig, plan: &RunPlan) -> Result<(), Error> {
         let (at, count) = ((ran % terminals.len() as u64) as usize, plan.terminals.into());
         let input = terminals[at].next(&world, &clock, clock.now_ns());
         if ran >= count {
-            listen(true);
+            set_marking(true);
             enough = trap(Mark::Transaction, input.kind() as u64, ran);
         }
         let mut transaction = session.begin().map_err(|e| failed(&e))?;
@@ -106,17 +106,17 @@ pub fn run(config: &StoreConfig, plan: &RunPlan) -> Result<(), Error> {
         ended.map_err(|e| failed(&e))?;
         ran += 1;
     }
-    listen(false);
+    set_marking(false);
     Database::close(store)
 }
 
 /// Lets the parent trace this thread and reads one page until the tracer ends the trace. Each read is marked as a
 /// transaction.
 pub fn read_page(latches: Latches) -> Result<(), Error> {
-    traceable()?;
+    allow_tracing()?;
     // The page is in a box because accesses to the stack are not traced.
     let page = Box::new(MeasuredPage::new(kind(latches)));
-    page.shared_lines().iter().for_each(|of| print(&format!("{}\n", lines::say(of))));
+    page.shared_lines().iter().for_each(|of| print(&format!("{}\n", lines::format_lines(of))));
     let mut reads = 0;
     while !trap(Mark::Transaction, 0, reads) {
         std::hint::black_box(page.read());
@@ -159,7 +159,7 @@ fn open(config: &StoreConfig, hook: Arc<MarkingHook>) -> Result<(Store, Loaded),
 }
 
 /// Lets the parent trace this thread.
-fn traceable() -> Result<(), Error> {
+fn allow_tracing() -> Result<(), Error> {
     nix::sys::ptrace::traceme().map_err(|e| Error::failed(format!("cannot be traced: {}", e.desc())))?;
     // Stops until the parent continues the program. A parent that does not trace leaves it stopped.
     nix::sys::signal::raise(nix::sys::signal::Signal::SIGSTOP)

@@ -19,7 +19,7 @@ const LINES: std::ops::RangeInclusive<u32> = 16..=4096;
 
 impl Geometry {
     /// 32 KiB, 8 ways, 64-byte lines: the instruction cache of most x86-64 processors.
-    pub const USUAL: Geometry = Geometry { bytes: 32 << 10, ways: 8, line: 64 };
+    pub const DEFAULT: Geometry = Geometry { bytes: 32 << 10, ways: 8, line: 64 };
 
     /// Creates a geometry. None if a number is not a power of two or is out of range, or if a set does not fit.
     pub const fn new(bytes: u32, ways: u32, line: u32) -> Option<Geometry> {
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn geometries_are_read_and_refused() {
         let usual: Geometry = "32768,8,64".parse().unwrap();
-        assert_eq!((usual, usual.sets(), usual.to_string()), (Geometry::USUAL, 64, "32768,8,64".to_owned()));
+        assert_eq!((usual, usual.sets(), usual.to_string()), (Geometry::DEFAULT, 64, "32768,8,64".to_owned()));
         assert_eq!("1024, 1, 64".parse::<Geometry>().unwrap().sets(), 16);
         for (bad, why) in [
             ("32768,8", "SIZE,WAYS,LINE"),

@@ -13,9 +13,9 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Parses a line that [`say`] wrote; none for any other line.
-    pub fn of(line: &str) -> Option<Lines> {
-        let mut words = line.strip_prefix(SAID)?.splitn(5, ' ');
+    /// Parses a line that [`format_lines`] wrote; none for any other line.
+    pub fn parse(line: &str) -> Option<Lines> {
+        let mut words = line.strip_prefix(PREFIX)?.splitn(5, ' ');
         let mut number = || words.next()?.parse().ok();
         let (begin, end, every, per_worker) = (number()?, number()?, number()?, number()?);
         Some(Lines { kind: words.next()?.to_owned(), begin, end, every, per_worker })
@@ -29,12 +29,12 @@ impl Lines {
 }
 
 /// Prefix of a printed line.
-const SAID: &str = "lines ";
+const PREFIX: &str = "lines ";
 
-/// Formats the addresses of lines for [`Lines::of`].
-pub fn say(lines: &storage::measure::SharedLines) -> String {
+/// Formats the addresses of lines for [`Lines::parse`].
+pub fn format_lines(lines: &storage::measure::SharedLines) -> String {
     let storage::measure::SharedLines { kind, range, every, per_worker, .. } = lines;
-    format!("{SAID}{} {} {every} {per_worker} {kind}", range.start, range.end)
+    format!("{PREFIX}{} {} {every} {per_worker} {kind}", range.start, range.end)
 }
 
 #[cfg(test)]
@@ -45,10 +45,10 @@ mod tests {
     fn what_is_said_is_understood() {
         let page = storage::measure::MeasuredPage::new(storage::LatchKind::Plain);
         for said in page.shared_lines() {
-            let understood = Lines::of(&say(&said)).unwrap();
+            let understood = Lines::parse(&format_lines(&said)).unwrap();
             assert_eq!((understood.kind.as_str(), understood.per_worker), (said.kind, said.per_worker as u64));
             assert!(understood.contains(said.range.start as u64) && !understood.contains(said.range.end as u64));
         }
-        assert_eq!((Lines::of("index 1 x"), Lines::of("lines 1 2 3")), (None, None));
+        assert_eq!((Lines::parse("index 1 x"), Lines::parse("lines 1 2 3")), (None, None));
     }
 }

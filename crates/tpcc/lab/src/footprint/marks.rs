@@ -28,7 +28,7 @@ impl Mark {
 }
 
 /// Answer of the tracer that ends the trace.
-pub(super) const ENOUGH: u64 = 1;
+pub(super) const END_TRACE: u64 = 1;
 
 /// Traps. Returns true if the tracer ends the trace. Without a tracer the trap ends the program.
 #[cfg(target_arch = "x86_64")]
@@ -40,7 +40,7 @@ pub(super) fn trap(mark: Mark, first: u64, second: u64) -> bool {
         std::arch::asm!("int3", inlateout("rax") answer, in("rdi") mark as u64, in("rsi") first, in("rdx") second,
             options(nostack, preserves_flags));
     }
-    answer == ENOUGH
+    answer == END_TRACE
 }
 
 /// Other targets are not traced: the trace ends at once.

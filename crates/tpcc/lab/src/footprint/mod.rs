@@ -48,7 +48,7 @@ pub struct FootprintSpec {
 
 /// A traced transaction.
 #[derive(Debug)]
-struct Traced {
+struct TransactionTrace {
     kind: Kind,
     operations: Vec<Operation>,
 }
@@ -56,7 +56,7 @@ struct Traced {
 /// All traced transactions.
 #[derive(Debug)]
 pub struct Traces {
-    transactions: Vec<Traced>,
+    transactions: Vec<TransactionTrace>,
     /// Table name and index name by index number.
     indexes: BTreeMap<u32, (String, String)>,
 }
@@ -69,10 +69,10 @@ pub fn trace(mut command: Command, mix: Mix) -> Result<Traces, Error> {
     let kinds = mix.kinds();
     let mut shown = Progress::start();
     let mut tracer = Tracer::start(command.stdin(Stdio::null()).stdout(Stdio::piped()))?;
-    let mut transactions: Vec<Traced> = Vec::new();
+    let mut transactions: Vec<TransactionTrace> = Vec::new();
     let mut next = tracer.run_to_mark()?;
     while let Some(trap) = next {
-        let Some(kind) = begins(trap) else {
+        let Some(kind) = transaction_kind(trap) else {
             next = tracer.run_to_mark()?;
             continue;
         };
@@ -84,7 +84,7 @@ pub fn trace(mut command: Command, mix: Mix) -> Result<Traces, Error> {
             next = tracer.run_to_mark()?;
             continue;
         }
-        let (traced, end) = through(&mut tracer, kind)?;
+        let (traced, end) = trace_transaction(&mut tracer, kind)?;
         transactions.push(traced);
         let done: usize = kinds.iter().map(|kind| transactions.iter().filter(|t| t.kind == *kind).count()).sum();
         shown.show(|| {
@@ -98,17 +98,17 @@ pub fn trace(mut command: Command, mix: Mix) -> Result<Traces, Error> {
     }
     drop(shown);
     let names = tracer.finish()?;
-    let indexes = names.lines().filter_map(index_line).collect();
+    let indexes = names.lines().filter_map(parse_index).collect();
     Ok(Traces { transactions, indexes })
 }
 
 /// Kind of the transaction that a mark begins; none for other marks.
-fn begins(trap: Trap) -> Option<Kind> {
+fn transaction_kind(trap: Trap) -> Option<Kind> {
     (trap.mark == Mark::Transaction).then(|| Kind::ALL.get(trap.first as usize).copied())?
 }
 
 /// Traces a transaction. Returns it with the mark that begins the next transaction.
-fn through(tracer: &mut Tracer, kind: Kind) -> Result<(Traced, Trap), Error> {
+fn trace_transaction(tracer: &mut Tracer, kind: Kind) -> Result<(TransactionTrace, Trap), Error> {
     let mut calls = Vec::new();
     let mut operations = Vec::new();
     // The code before the first statement belongs to the terminal.
@@ -119,15 +119,15 @@ fn through(tracer: &mut Tracer, kind: Kind) -> Result<(Traced, Trap), Error> {
         operations.push(operation);
         trap = end;
     }
-    Ok((Traced { kind, operations }, trap))
+    Ok((TransactionTrace { kind, operations }, trap))
 }
 
 /// Formats the line in which the child names an index.
-pub fn say_index(number: u32, table: &str, index: &str) -> String {
+pub fn format_index(number: u32, table: &str, index: &str) -> String {
     format!("index\t{number}\t{table}\t{index}")
 }
 
-fn index_line(line: &str) -> Option<(u32, (String, String))> {
+fn parse_index(line: &str) -> Option<(u32, (String, String))> {
     let mut words = line.strip_prefix("index\t")?.split('\t');
     let (number, table, index) = (words.next()?, words.next()?, words.next()?);
     Some((number.parse().ok()?, (table.to_owned(), index.to_owned())))
@@ -173,7 +173,7 @@ impl Traces {
 }
 
 /// Formats the analysis for a terminal, and chooses the points to make live.
-pub fn report(traces: &Traces, wanted: &FootprintSpec) -> Result<text::Found, Error> {
+pub fn report(traces: &Traces, wanted: &FootprintSpec) -> Result<text::FootprintResult, Error> {
     text::report(traces, wanted)
 }
 
@@ -197,7 +197,7 @@ pub struct Overlap {
 
 /// Compares every execution of an operation with the executions of the same kind in other transactions.
 pub fn overlaps(traces: &Traces) -> Vec<Overlap> {
-    let line = Geometry::USUAL.line().trailing_zeros();
+    let line = Geometry::DEFAULT.line().trailing_zeros();
     let lines =
         |operation: &Operation| -> HashSet<u64> { operation.steps.iter().map(|step| step.at >> line).collect() };
     let all: Vec<(usize, OperationId, HashSet<u64>)> = traces

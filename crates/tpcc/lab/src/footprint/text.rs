@@ -5,10 +5,10 @@ use std::fmt::Write;
 
 use storage::points;
 
-use super::analysis::{footprint, in_step, knee, place, touched};
+use super::analysis::{choose_points, code_size, footprint, knee, team_misses};
 use super::geometry::Geometry;
 use super::trace::{Operation, OperationId, frames_apart};
-use super::{FootprintSpec, KINDS, Traced, Traces};
+use super::{FootprintSpec, KINDS, Traces, TransactionTrace};
 use tpcc_core::workload::error::Error;
 
 /// Size of the team for which misses are predicted.
@@ -16,7 +16,7 @@ const TEAM: usize = 10;
 
 /// Result of a footprint analysis.
 #[derive(Debug)]
-pub struct Found {
+pub struct FootprintResult {
     /// Tables for a terminal.
     pub text: String,
     /// Live points by operation.
@@ -33,7 +33,7 @@ pub struct OperationPoints {
 }
 
 /// See [`super::report`].
-pub(super) fn report(traces: &Traces, wanted: &FootprintSpec) -> Result<Found, Error> {
+pub(super) fn report(traces: &Traces, wanted: &FootprintSpec) -> Result<FootprintResult, Error> {
     let geometry = wanted.geometry;
     let all = traces.operations();
     let chosen: Vec<_> =
@@ -52,7 +52,7 @@ pub(super) fn report(traces: &Traces, wanted: &FootprintSpec) -> Result<Found, E
         "operation", "seen", "instr.", "bytes", "lines", "cold", "warm", "knee at", "points"
     );
     for (id, samples) in &chosen {
-        let Some((last, before)) = pair(samples) else { continue };
+        let Some((last, before)) = last_two(samples) else { continue };
         let found = footprint(last, before, geometry);
         let knee = knee(&last.steps, geometry).map_or("-".to_owned(), |at| at.to_string());
         let _ = writeln!(
@@ -70,7 +70,7 @@ pub(super) fn report(traces: &Traces, wanted: &FootprintSpec) -> Result<Found, E
         );
     }
     if wanted.operation.is_none() {
-        for traced in one_of_each(traces) {
+        for traced in last_of_each_kind(traces) {
             text += &transaction_line(traced, traces, geometry, width);
         }
     }
@@ -80,25 +80,25 @@ pub(super) fn report(traces: &Traces, wanted: &FootprintSpec) -> Result<Found, E
     for (id, samples) in &chosen {
         let sites: BTreeSet<u32> = samples
             .iter()
-            .flat_map(|sample| place(sample, geometry).into_iter().map(|point| sample.points[point].site))
+            .flat_map(|sample| choose_points(sample, geometry).into_iter().map(|point| sample.points[point].site))
             .collect();
-        if let Some((last, _)) = pair(samples) {
+        if let Some((last, _)) = last_two(samples) {
             text += &points_text(&traces.name(*id), last, &sites, geometry);
         }
         placement.push(OperationPoints { operation: traces.team(*id), sites: sites.into_iter().collect() });
     }
-    Ok(Found { text, placement })
+    Ok(FootprintResult { text, placement })
 }
 
 /// The last execution and the one before it, or the last one twice if there is only one.
-fn pair<'a>(samples: &[&'a Operation]) -> Option<(&'a Operation, &'a Operation)> {
+fn last_two<'a>(samples: &[&'a Operation]) -> Option<(&'a Operation, &'a Operation)> {
     let last = samples.last()?;
     Some((last, samples.iter().rev().nth(1).unwrap_or(last)))
 }
 
 /// The last transaction of each kind.
-fn one_of_each(traces: &Traces) -> Vec<&Traced> {
-    let mut last: Vec<&Traced> = Vec::new();
+fn last_of_each_kind(traces: &Traces) -> Vec<&TransactionTrace> {
+    let mut last: Vec<&TransactionTrace> = Vec::new();
     for traced in traces.transactions.iter().rev() {
         if !last.iter().any(|known| known.kind == traced.kind) {
             last.push(traced);
@@ -108,9 +108,10 @@ fn one_of_each(traces: &Traces) -> Vec<&Traced> {
 }
 
 /// Row of a whole transaction, treated as one operation.
-fn transaction_line(traced: &Traced, traces: &Traces, geometry: Geometry, width: usize) -> String {
-    let whole = whole(traced);
-    let before = traces.transactions.iter().rev().filter(|other| other.kind == traced.kind).nth(1).map(self::whole);
+fn transaction_line(traced: &TransactionTrace, traces: &Traces, geometry: Geometry, width: usize) -> String {
+    let whole = whole_transaction(traced);
+    let before =
+        traces.transactions.iter().rev().filter(|other| other.kind == traced.kind).nth(1).map(self::whole_transaction);
     let found = footprint(&whole, before.as_ref().unwrap_or(&whole), geometry);
     let knee = knee(&whole.steps, geometry).map_or("-".to_owned(), |at| at.to_string());
     format!(
@@ -127,13 +128,13 @@ fn transaction_line(traced: &Traced, traces: &Traces, geometry: Geometry, width:
     )
 }
 
-fn whole(traced: &Traced) -> Operation {
+fn whole_transaction(traced: &TransactionTrace) -> Operation {
     let mut all =
         Operation { id: OperationId { kind: KINDS.len() as u8, index: 0 }, steps: Vec::new(), points: Vec::new() };
     for operation in &traced.operations {
         let begin = all.steps.len();
         all.points.extend(operation.points.iter().cloned().map(|mut point| {
-            point.after += begin;
+            point.steps_before += begin;
             point
         }));
         all.steps.extend_from_slice(&operation.steps);
@@ -156,14 +157,14 @@ fn points_text(name: &str, operation: &Operation, sites: &BTreeSet<u32>, geometr
             Some(site) => (site.name(), format!("{}:{}", site.file(), site.line())),
             None => ("?", String::new()),
         };
-        let (bytes, _) = touched(&operation.steps[begin..point.after], geometry.line());
+        let (bytes, _) = code_size(&operation.steps[begin..point.steps_before], geometry.line());
         let apart = frames_apart(calls, &point.calls);
         let _ = write!(
             text,
             "  {} {:24} after {:>6} instructions, {:>6} B of code; call depth {}",
             if live { "live" } else { "    " },
             site,
-            point.after,
+            point.steps_before,
             bytes,
             point.calls.len(),
         );
@@ -173,12 +174,12 @@ fn points_text(name: &str, operation: &Operation, sites: &BTreeSet<u32>, geometr
         };
         if live {
             chosen.push(number);
-            (begin, calls) = (point.after, &point.calls);
+            (begin, calls) = (point.steps_before, &point.calls);
         }
     }
-    let (bytes, _) = touched(&operation.steps[begin..], geometry.line());
-    let (first, others) = in_step(operation, &chosen, TEAM, geometry);
-    let (serial, repeated) = in_step(operation, &[], TEAM, geometry);
+    let (bytes, _) = code_size(&operation.steps[begin..], geometry.line());
+    let (first, others) = team_misses(operation, &chosen, TEAM, geometry);
+    let (serial, repeated) = team_misses(operation, &[], TEAM, geometry);
     let _ = writeln!(
         text,
         "       end                      after {:>6} instructions, {bytes:>6} B of code\n       a team of {TEAM}: the first \

@@ -2,7 +2,7 @@
 
 /// An executed instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Executed {
+pub(super) struct ExecutedInstruction {
     /// Address, relocated so that every file of the program is at the same place in each run.
     pub at: u64,
     /// Length in bytes.
@@ -11,11 +11,11 @@ pub(super) struct Executed {
 
 /// A passed point: storage offered a switch to another fiber.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Passed {
+pub(super) struct PassedPoint {
     /// Number of the site.
     pub site: u32,
     /// Number of steps of the operation before the point.
-    pub after: usize,
+    pub steps_before: usize,
     /// Addresses of the call instructions of the open calls, outermost first, as far as they began within the transaction.
     pub calls: Vec<u64>,
 }
@@ -36,9 +36,9 @@ pub(super) struct Operation {
     /// Kind and index.
     pub id: OperationId,
     /// Executed instructions, in order.
-    pub steps: Vec<Executed>,
+    pub steps: Vec<ExecutedInstruction>,
     /// Passed points.
-    pub points: Vec<Passed>,
+    pub points: Vec<PassedPoint>,
 }
 
 /// Number of frames in which two call chains differ: each costs the resumed chain a mispredicted return.

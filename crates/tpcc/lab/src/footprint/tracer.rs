@@ -13,9 +13,9 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use super::instruction::Flow;
-use super::marks::{ENOUGH, Mark};
+use super::marks::{END_TRACE, Mark};
 use super::operand::{AccessKind, Operand, Operands};
-use super::trace::{Executed, Operation, OperationId, Passed};
+use super::trace::{ExecutedInstruction, Operation, OperationId, PassedPoint};
 use tpcc_core::workload::error::Error;
 use tpcc_core::workload::interrupt;
 use tpcc_core::workload::reading::{MAX_OUTPUT_BYTES, read_within};
@@ -23,16 +23,16 @@ use tpcc_core::workload::words::in_mib;
 
 /// Address to which the program's own file is relocated: the one at which Valgrind loads programs, so that the sets of large
 /// caches agree.
-const PROGRAM: u64 = 0x10_8000;
+const PROGRAM_BASE: u64 = 0x10_8000;
 /// Address to which the first other file is relocated, and distance between the others.
-const LIBRARIES: u64 = 0x480_0000;
-const APART: u64 = 0x100_0000;
+const LIBRARY_BASE: u64 = 0x480_0000;
+const LIBRARY_DISTANCE: u64 = 0x100_0000;
 /// Maximum distance of the stack from the stack pointer.
-const STACK: u64 = 1 << 20;
+const STACK_DISTANCE: u64 = 1 << 20;
 /// Opcode of the breakpoint, one byte.
 const INT3: u8 = 0xcc;
 /// Steps between two checks for Ctrl-C.
-const LOOK_EVERY: u32 = 4096;
+const STEPS_PER_CHECK: u32 = 4096;
 /// Maximum number of steps of one operation; a longer one is cut at its next point.
 const MOST_STEPS: usize = 5_000_000;
 
@@ -41,15 +41,15 @@ pub(super) struct Tracer {
     child: Child,
     pid: Pid,
     memory: File,
-    places: Places,
+    relocations: Relocations,
     /// Decoded instructions by address.
-    codes: HashMap<u64, Code>,
-    until_look: u32,
+    decoded: HashMap<u64, DecodedInstruction>,
+    steps_until_check: u32,
     _one_core: Option<OneCore>,
 }
 
 #[derive(Clone, Copy)]
-struct Code {
+struct DecodedInstruction {
     flow: Flow,
     is_trap: bool,
     operands: Operands,
@@ -68,23 +68,23 @@ impl Tracer {
     pub(super) fn start(command: &mut Command) -> Result<Tracer, Error> {
         let child = command.spawn().map_err(|e| Error::failed(format!("the traced program cannot be started: {e}")))?;
         let pid = Pid::from_raw(child.id() as i32);
-        let mut child = Guard(Some(child));
+        let mut child = KillOnDrop(Some(child));
         stopped(wait(pid)?)?;
-        ptrace::setoptions(pid, ptrace::Options::PTRACE_O_EXITKILL).map_err(cannot)?;
+        ptrace::setoptions(pid, ptrace::Options::PTRACE_O_EXITKILL).map_err(tracing_failed)?;
         let memory = File::open(format!("/proc/{pid}/mem"))
             .map_err(|e| Error::failed(format!("the traced program's memory cannot be read: {e}")))?;
         let maps = fs::read_to_string(format!("/proc/{pid}/maps"))
             .map_err(|e| Error::failed(format!("the traced program's files cannot be listed: {e}")))?;
         let program = fs::read_link(format!("/proc/{pid}/exe")).map(|path| path.display().to_string());
-        let places = Places::of(&maps, program.as_deref().unwrap_or(""));
+        let relocations = Relocations::of(&maps, program.as_deref().unwrap_or(""));
         let child = child.0.take().ok_or_else(|| Error::failed("the traced program is gone"))?;
         Ok(Tracer {
             child,
             pid,
             memory,
-            places,
-            codes: HashMap::new(),
-            until_look: LOOK_EVERY,
+            relocations,
+            decoded: HashMap::new(),
+            steps_until_check: STEPS_PER_CHECK,
             _one_core: OneCore::share_with(pid),
         })
     }
@@ -92,7 +92,7 @@ impl Tracer {
     /// Runs the program to its next mark; none if it has exited successfully.
     pub(super) fn run_to_mark(&mut self) -> Result<Option<Trap>, Error> {
         loop {
-            ptrace::cont(self.pid, None).map_err(cannot)?;
+            ptrace::cont(self.pid, None).map_err(tracing_failed)?;
             match wait(self.pid)? {
                 WaitStatus::Exited(_, 0) => return Ok(None),
                 status => stopped(status)?,
@@ -115,7 +115,7 @@ impl Tracer {
         let mut inside_mark = true;
         loop {
             let at = registers.rip;
-            let code = self.code(at)?;
+            let code = self.decode(at)?;
             self.step()?;
             registers = self.registers()?;
             if code.is_trap {
@@ -126,8 +126,8 @@ impl Tracer {
                 }
                 // The last open call is the hook's call of the marking function.
                 let open = calls.split_last().map_or(&[][..], |(_, rest)| rest);
-                let after = operation.steps.len();
-                operation.points.push(Passed { site: trap.first as u32, after, calls: open.to_vec() });
+                let steps_before = operation.steps.len();
+                operation.points.push(PassedPoint { site: trap.first as u32, steps_before, calls: open.to_vec() });
                 inside_mark = true;
                 continue;
             }
@@ -145,39 +145,44 @@ impl Tracer {
             }
             let straight = next.wrapping_sub(at);
             let len = code.flow.len().unwrap_or(if straight <= 15 { straight as u32 } else { 4 });
-            operation.steps.push(Executed { at: self.places.fixed(at), len: len as u8 });
+            operation.steps.push(ExecutedInstruction { at: self.relocations.relocate(at), len: len as u8 });
             match code.flow {
-                Flow::Call(_) => calls.push(self.places.fixed(at)),
+                Flow::Call(_) => calls.push(self.relocations.relocate(at)),
                 Flow::Return(_) => drop(calls.pop()),
                 Flow::Straight | Flow::Jump(_) => {}
             }
         }
     }
 
-    /// Steps to the next mark of a transaction. Passes each memory access outside the stack to `seen`: its kind, its
-    /// address, and the number of instructions before it. The last call of `seen` has no kind and gives the total number of
-    /// instructions.
-    pub(super) fn follow(&mut self, seen: &mut dyn FnMut(Option<AccessKind>, u64, u32)) -> Result<Trap, Error> {
+    /// Steps to the next mark of a transaction. Passes each memory access outside the stack to `on_access`: its kind, its
+    /// address, and the number of instructions before it. The last call of `on_access` has no kind and gives the total
+    /// number of instructions.
+    pub(super) fn trace_accesses(
+        &mut self,
+        on_access: &mut dyn FnMut(Option<AccessKind>, u64, u32),
+    ) -> Result<Trap, Error> {
         let mut instructions = 0;
         let mut registers = self.registers()?;
         loop {
             let before = registers;
-            let code = self.code(before.rip)?;
+            let code = self.decode(before.rip)?;
             self.step()?;
             registers = self.registers()?;
             if code.is_trap {
                 let trap =
                     self.trap(&registers).ok_or_else(|| Error::failed("the traced program stopped by itself"))?;
                 if trap.mark == Mark::Transaction {
-                    seen(None, 0, instructions);
+                    on_access(None, 0, instructions);
                     return Ok(trap);
                 }
                 continue;
             }
             for operand in code.operands.into_iter().flatten() {
                 let address = operand.address(&before, registers.rip);
-                if !(before.rsp.wrapping_sub(STACK)..before.rsp.wrapping_add(STACK)).contains(&address) {
-                    seen(Some(operand.operation), address, instructions);
+                if !(before.rsp.wrapping_sub(STACK_DISTANCE)..before.rsp.wrapping_add(STACK_DISTANCE))
+                    .contains(&address)
+                {
+                    on_access(Some(operand.operation), address, instructions);
                 }
             }
             // A repeated string instruction counts once.
@@ -188,12 +193,12 @@ impl Tracer {
     /// Lets the program, which is stopped at a mark, finish. Waits until it has, and returns its output.
     pub(super) fn finish(mut self) -> Result<String, Error> {
         let mut registers = self.registers()?;
-        registers.rax = ENOUGH;
-        ptrace::setregs(self.pid, registers).map_err(cannot)?;
+        registers.rax = END_TRACE;
+        ptrace::setregs(self.pid, registers).map_err(tracing_failed)?;
         while let Some(_late) = self.run_to_mark()? {
             let mut registers = self.registers()?;
-            registers.rax = ENOUGH;
-            ptrace::setregs(self.pid, registers).map_err(cannot)?;
+            registers.rax = END_TRACE;
+            ptrace::setregs(self.pid, registers).map_err(tracing_failed)?;
         }
         let Some(stdout) = &mut self.child.stdout else { return Ok(String::new()) };
         let failed = |why: String| Error::failed(format!("what the traced program says cannot be read: {why}"));
@@ -203,19 +208,19 @@ impl Tracer {
     }
 
     fn step(&mut self) -> Result<(), Error> {
-        self.until_look -= 1;
-        if self.until_look == 0 {
-            self.until_look = LOOK_EVERY;
+        self.steps_until_check -= 1;
+        if self.steps_until_check == 0 {
+            self.steps_until_check = STEPS_PER_CHECK;
             if interrupt::requested() {
                 return Err(interrupted());
             }
         }
-        ptrace::step(self.pid, None).map_err(cannot)?;
+        ptrace::step(self.pid, None).map_err(tracing_failed)?;
         stopped(wait(self.pid)?)
     }
 
     fn registers(&self) -> Result<nix::libc::user_regs_struct, Error> {
-        ptrace::getregs(self.pid).map_err(cannot)
+        ptrace::getregs(self.pid).map_err(tracing_failed)
     }
 
     /// Mark at which the program is stopped; none if it is not at a mark.
@@ -226,8 +231,8 @@ impl Tracer {
         Some(Trap { mark, first: registers.rsi, second: registers.rdx })
     }
 
-    fn code(&mut self, at: u64) -> Result<Code, Error> {
-        match self.codes.entry(at) {
+    fn decode(&mut self, at: u64) -> Result<DecodedInstruction, Error> {
+        match self.decoded.entry(at) {
             Entry::Occupied(known) => Ok(*known.get()),
             Entry::Vacant(new) => {
                 let mut bytes = [0; 16];
@@ -239,7 +244,7 @@ impl Tracer {
                 let flow = Flow::of(read);
                 // Operands of calls and jumps are left out: they are constants.
                 let operands = if flow == Flow::Straight { Operand::of(read) } else { [None, None] };
-                Ok(*new.insert(Code { flow, is_trap: bytes[0] == INT3, operands }))
+                Ok(*new.insert(DecodedInstruction { flow, is_trap: bytes[0] == INT3, operands }))
             }
         }
     }
@@ -281,9 +286,9 @@ impl Drop for OneCore {
 }
 
 /// Kills a child that has not become a [`Tracer`].
-struct Guard(Option<Child>);
+struct KillOnDrop(Option<Child>);
 
-impl Drop for Guard {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         if let Some(child) = &mut self.0 {
             let _ = child.kill();
@@ -296,7 +301,7 @@ fn wait(pid: Pid) -> Result<WaitStatus, Error> {
     loop {
         match waitpid(pid, Some(WaitPidFlag::__WALL)) {
             Err(nix::errno::Errno::EINTR) => {}
-            status => return status.map_err(cannot),
+            status => return status.map_err(tracing_failed),
         }
     }
 }
@@ -315,7 +320,7 @@ fn stopped(status: WaitStatus) -> Result<(), Error> {
     }
 }
 
-fn cannot(error: nix::errno::Errno) -> Error {
+fn tracing_failed(error: nix::errno::Errno) -> Error {
     Error::failed(format!("tracing failed: {}", error.desc())).help("ptrace must be allowed to this user")
 }
 
@@ -325,13 +330,13 @@ fn interrupted() -> Error {
 
 /// Mappings of files in the traced program, and the addresses to which they are relocated.
 #[derive(Debug)]
-struct Places {
+struct Relocations {
     /// Start, end, and the offset to add to an address in between.
     ranges: Vec<(u64, u64, u64)>,
 }
 
-impl Places {
-    fn of(maps: &str, program: &str) -> Places {
+impl Relocations {
+    fn of(maps: &str, program: &str) -> Relocations {
         let mut files: Vec<(String, u64)> = Vec::new();
         let mut ranges = Vec::new();
         for line in maps.lines() {
@@ -346,16 +351,16 @@ impl Places {
                 files.len() - 1
             });
             let target = match file == program {
-                true => PROGRAM,
-                false => LIBRARIES + APART * known as u64,
+                true => PROGRAM_BASE,
+                false => LIBRARY_BASE + LIBRARY_DISTANCE * known as u64,
             };
             ranges.push((begin, end, target.wrapping_sub(files[known].1)));
         }
-        Places { ranges }
+        Relocations { ranges }
     }
 
     #[inline]
-    fn fixed(&self, at: u64) -> u64 {
+    fn relocate(&self, at: u64) -> u64 {
         let range = self.ranges.iter().find(|(begin, end, _)| (*begin..*end).contains(&at));
         range.map_or(at, |(_, _, add)| at.wrapping_add(*add))
     }
@@ -371,9 +376,9 @@ mod tests {
                     55d0c0100000-55d0c0200000 r-xp 00100000 fe:00 12 /bin/tpcc\n\
                     7f0000000000-7f0000001000 rw-p 00000000 00:00 0\n\
                     7f1234000000-7f1234100000 r-xp 00000000 fe:00 13 /lib/libc.so.6\n";
-        let places = Places::of(maps, "/bin/tpcc");
-        assert_eq!(places.fixed(0x55d0_c010_0040), PROGRAM + 0x10_0040);
-        assert_eq!(places.fixed(0x7f12_3400_0010), LIBRARIES + APART + 0x10);
-        assert_eq!(places.fixed(0x7f00_0000_0010), 0x7f00_0000_0010, "no file: left where it is");
+        let relocations = Relocations::of(maps, "/bin/tpcc");
+        assert_eq!(relocations.relocate(0x55d0_c010_0040), PROGRAM_BASE + 0x10_0040);
+        assert_eq!(relocations.relocate(0x7f12_3400_0010), LIBRARY_BASE + LIBRARY_DISTANCE + 0x10);
+        assert_eq!(relocations.relocate(0x7f00_0000_0010), 0x7f00_0000_0010, "no file: left where it is");
     }
 }

@@ -24,7 +24,7 @@ const EPOCHS: usize = 8;
 #[derive(Clone, Copy, Debug)]
 pub struct DependenceCost {
     /// Rewound work of each violation, in microseconds.
-    pub redone_us: f64,
+    pub rewound_us: f64,
     /// Time of a loop, in microseconds.
     pub loop_us: f64,
 }
@@ -76,7 +76,7 @@ pub fn run(
     }
     let stats = speculator.take_stats();
     Ok(DependenceCost {
-        redone_us: stats.rewound_ns as f64 / 1e3 / stats.violations.max(1) as f64,
+        rewound_us: stats.rewound_ns as f64 / 1e3 / stats.violations.max(1) as f64,
         loop_us: took * 1e6 / f64::from(loops),
     })
 }

@@ -2,12 +2,12 @@
 //! rows; and with its loop running ahead by speculation, on one core and on several (after the TLS paper: Colohan, Ailamaki,
 //! Steffan, Mowry, TOCS 2008).
 //!
-//! Each way has its own copy of the database in memory and runs the same inputs. The ways alternate in short blocks, so that
-//! disturbances of the machine affect all of them. At the end all copies must hold the same rows.
+//! Each way is a variant with its own copy of the database in memory; all run the same inputs. The variants alternate in
+//! short blocks, so that disturbances of the machine affect all of them. At the end all copies must hold the same rows.
 
 pub mod dependence;
-mod lane;
 pub mod simulation;
+mod variant;
 
 use std::time::Instant;
 
@@ -17,8 +17,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use speculate::{Committer, Dependence, Forwarding, Options, Stats};
 
-use self::lane::{Lane, TrialInput, Work};
-use self::simulation::{MeasuredMeans, Simulation, Traced, TracedTransaction};
+use self::simulation::{MeasuredMeans, Simulation, SimulationInput, TracedTransaction};
+use self::variant::{ExecutionMode, TrialInput, Variant};
 use crate::interval::Ratio;
 use tpcc_core::engines::storage::ahead::loops::TransactionLoop;
 use tpcc_core::engines::storage::store::Store;
@@ -70,7 +70,7 @@ impl LatencyMix {
 
 /// Parameters of a run.
 #[derive(Clone, Debug)]
-pub struct Latencies {
+pub struct LatencyPlan {
     /// Transaction to run.
     pub mix: LatencyMix,
     /// Number of threads of speculation.
@@ -79,7 +79,7 @@ pub struct Latencies {
     pub speculate: Speculate,
     /// Iterations of an epoch; none if the governor decides.
     pub grain: Option<usize>,
-    /// Number of transactions of each way.
+    /// Number of transactions of each variant.
     pub transactions: u64,
     /// Seed of the inputs and of the injected violations.
     pub seed: u64,
@@ -122,10 +122,10 @@ pub enum CommitBy {
     Owner,
 }
 
-impl Latencies {
-    /// Number of copies of the database in memory at the same time: one for each way.
+impl LatencyPlan {
+    /// Number of copies of the database in memory at the same time: one for each variant.
     pub fn copies(&self) -> u64 {
-        (if self.simulate { WAYS + TRACED } else { WAYS }) as u64
+        (if self.simulate { VARIANTS + TRACED_VARIANTS } else { VARIANTS }) as u64
     }
 
     /// Options of loops on `workers` threads.
@@ -171,7 +171,8 @@ pub struct PerWay {
 /// A dependence between a read and a write, which caused violations.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
-pub struct DependenceFound {
+#[cfg_attr(test, schemars(rename = "DependenceFound"))]
+pub struct DependenceReport {
     /// Location of the premature read.
     pub read: String,
     /// Location of the write; null if no epoch wrote the value.
@@ -244,7 +245,7 @@ pub struct LatencyReport {
     /// Time of an empty loop of two epochs, microseconds.
     pub fork_join_us: f64,
     /// Dependences that rewound epochs, the costliest first.
-    pub dependences: Vec<DependenceFound>,
+    pub dependences: Vec<DependenceReport>,
     /// Simulated times on other numbers of processors; null without `--simulate`.
     pub simulation: Option<Simulation>,
     /// Digest of all rows after `sequential`.
@@ -253,48 +254,53 @@ pub struct LatencyReport {
     pub equal: bool,
 }
 
-/// Number of transactions of a way before the next way runs.
-const BLOCK: u64 = 10;
+/// Number of transactions of a variant before the next variant runs.
+const BLOCK_TRANSACTIONS: u64 = 10;
 /// Number of measured blocks for each block of the warm-up, which is not measured.
-const WARM: u64 = 20;
-/// Number of ways.
-const WAYS: usize = 4;
-/// Number of additional ways whose loops are traced: on one worker and on two.
-const TRACED: usize = 2;
-/// Approximate number of traces kept of each traced way.
+const WARM_UP_DIVISOR: u64 = 20;
+/// Number of variants.
+const VARIANTS: usize = 4;
+/// Number of additional variants whose loops are traced: on one worker and on two.
+const TRACED_VARIANTS: usize = 2;
+/// Approximate number of traces kept of each traced variant.
 const TRACED_TRANSACTIONS: u64 = 400;
 
 /// Runs a plan on copies of the database.
-pub fn run(plan: &Latencies, config: &StoreConfig, database: &Store, loaded: &Loaded) -> Result<LatencyReport, Error> {
+pub fn run(
+    plan: &LatencyPlan,
+    config: &StoreConfig,
+    database: &Store,
+    loaded: &Loaded,
+) -> Result<LatencyReport, Error> {
     let stores = (0..plan.copies())
-        .map(|way| database.copy_in_memory(&StoreConfig { prefetch: way != 0, ..config.clone() }, None))
+        .map(|index| database.copy_in_memory(&StoreConfig { prefetch: index != 0, ..config.clone() }, None))
         .collect::<Result<Vec<_>, _>>()?;
     let measured = measure(plan, &stores, loaded)?;
     stores.into_iter().try_for_each(Database::close)?;
     Ok(measured)
 }
 
-fn measure(plan: &Latencies, stores: &[Store], loaded: &Loaded) -> Result<LatencyReport, Error> {
-    let traced = |workers| Work::Ahead(plan.options(workers, 0.0).trace(usize::MAX), Speculate::On);
-    let works = [
-        Work::InOrder,
-        Work::InOrder,
-        Work::Ahead(plan.options(1, 0.0), Speculate::On),
-        Work::Ahead(plan.options(plan.epoch_workers, plan.inject), plan.speculate),
+fn measure(plan: &LatencyPlan, stores: &[Store], loaded: &Loaded) -> Result<LatencyReport, Error> {
+    let traced = |workers| ExecutionMode::Speculative(plan.options(workers, 0.0).trace(usize::MAX), Speculate::On);
+    let modes = [
+        ExecutionMode::InOrder,
+        ExecutionMode::InOrder,
+        ExecutionMode::Speculative(plan.options(1, 0.0), Speculate::On),
+        ExecutionMode::Speculative(plan.options(plan.epoch_workers, plan.inject), plan.speculate),
         traced(1),
         traced(2),
     ];
-    let mut traces: [Vec<TracedTransaction>; TRACED] = Default::default();
-    let mut lanes =
-        stores.iter().zip(works).map(|(store, work)| Lane::new(store, work, plan)).collect::<Result<Vec<_>, _>>()?;
+    let mut traces: [Vec<TracedTransaction>; TRACED_VARIANTS] = Default::default();
+    let mut variants =
+        stores.iter().zip(modes).map(|(store, mode)| Variant::new(store, mode, plan)).collect::<Result<Vec<_>, _>>()?;
 
     let constants = Constants::for_run(&mut Random::stream(plan.seed, u64::MAX), loaded.c_load);
     let world = InputSpace { scale: loaded.scale, warehouses: loaded.warehouses, constants };
     let mut random = Random::stream(plan.seed, 1);
-    let blocks = plan.transactions.div_ceil(BLOCK);
-    let warm = blocks.div_ceil(WARM).max(lanes[3].warm_up().div_ceil(BLOCK));
-    let mut sums: [Vec<f64>; WAYS] = Default::default();
-    let mut times = [(); WAYS].map(|()| Spread::new());
+    let blocks = plan.transactions.div_ceil(BLOCK_TRANSACTIONS);
+    let warm = blocks.div_ceil(WARM_UP_DIVISOR).max(variants[3].warm_up().div_ceil(BLOCK_TRANSACTIONS));
+    let mut sums: [Vec<f64>; VARIANTS] = Default::default();
+    let mut times = [(); VARIANTS].map(|()| TimeHistogram::new());
     let mut items = 0;
     // Traces are spread over the whole run, because the database changes during it.
     let every = (plan.transactions / TRACED_TRANSACTIONS).max(1);
@@ -302,29 +308,29 @@ fn measure(plan: &Latencies, stores: &[Store], loaded: &Loaded) -> Result<Latenc
         if interrupt::requested() {
             return Err(Error::failed("latency: interrupted"));
         }
-        let jobs: Vec<TrialInput> = (0..BLOCK)
+        let jobs: Vec<TrialInput> = (0..BLOCK_TRANSACTIONS)
             .map(|n| {
                 let w = random.in_range(1, world.warehouses);
-                TrialInput::draw(plan.mix, &world, &mut random, w, block * BLOCK + n + 1)
+                TrialInput::draw(plan.mix, &world, &mut random, w, block * BLOCK_TRANSACTIONS + n + 1)
             })
             .collect();
         if block == warm {
-            lanes.iter_mut().for_each(Lane::forget);
+            variants.iter_mut().for_each(Variant::reset_statistics);
         }
-        // The order rotates: each way runs at each position.
-        for turn in 0..lanes.len() {
-            let way = (turn + block as usize) % lanes.len();
-            let lane = &mut lanes[way];
-            lane.serve()?;
-            if way >= WAYS {
-                let mut ran = block * BLOCK;
+        // The order rotates: each variant runs at each position.
+        for turn in 0..variants.len() {
+            let index = (turn + block as usize) % variants.len();
+            let variant = &mut variants[index];
+            variant.run_services()?;
+            if index >= VARIANTS {
+                let mut ran = block * BLOCK_TRANSACTIONS;
                 for job in &jobs {
                     let begun = Instant::now();
-                    lane.transact(job)?;
-                    let (ns, loops) = (nanos(begun.elapsed()), lane.take_traces());
+                    variant.transact(job)?;
+                    let (ns, loops) = (nanos(begun.elapsed()), variant.take_traces());
                     ran += 1;
                     if block >= warm && ran.is_multiple_of(every) {
-                        traces[way - WAYS].push(TracedTransaction::new(ns, loops));
+                        traces[index - VARIANTS].push(TracedTransaction::new(ns, loops));
                     }
                 }
                 continue;
@@ -332,41 +338,45 @@ fn measure(plan: &Latencies, stores: &[Store], loaded: &Loaded) -> Result<Latenc
             let mut sum = 0;
             for job in &jobs {
                 let begun = Instant::now();
-                lane.transact(job)?;
+                variant.transact(job)?;
                 let ns = nanos(begun.elapsed());
                 sum += ns;
                 if block >= warm {
-                    times[way].add(ns);
+                    times[index].add(ns);
                 }
             }
             if block >= warm {
-                sums[way].push(sum as f64);
+                sums[index].push(sum as f64);
             }
         }
         items += if block >= warm { jobs.iter().map(TrialInput::items).sum::<u64>() } else { 0 };
     }
 
-    let (stats, profile) = lanes[3].speculation();
-    let fork_join_us = lanes[3].fork_join_us()?;
-    let empty_us = (lanes[2].fork_join_us()?, fork_join_us);
+    let (stats, profile) = variants[3].speculation();
+    let fork_join_us = variants[3].fork_join_us()?;
+    let empty_loop_us = (variants[2].fork_join_us()?, fork_join_us);
     let prints = stores.iter().map(fingerprint).collect::<Result<Vec<_>, _>>()?;
-    let ratios = [1, 2, 3].map(|way| Ratio::of(&sums[way], &sums[0]));
+    let ratios = [1, 2, 3].map(|index| Ratio::of(&sums[index], &sums[0]));
     let per_way = |pick: fn(&Ratio) -> f64| {
         let [sequential_prefetch, tls_seq, speculative] = ratios.each_ref().map(pick);
         PerWay { sequential_prefetch, tls_seq, speculative }
     };
-    let transactions = blocks * BLOCK;
+    let transactions = blocks * BLOCK_TRANSACTIONS;
     let us = |ns: u64| ns as f64 / 1e3 / transactions as f64;
-    let [sequential, sequential_prefetch, tls_seq, speculative] = times.each_ref().map(Spread::times);
+    let [sequential, sequential_prefetch, tls_seq, speculative] = times.each_ref().map(TimeHistogram::times);
     let simulation = plan.simulate.then(|| {
-        let [alone, beside] = traces;
+        let [one_worker, two_workers] = traces;
         let ahead = plan.speculate == Speculate::On;
         let measured = MeasuredMeans {
             sequential_us: sequential.mean_us,
             tls_seq_us: tls_seq.mean_us,
             speculative: ahead.then_some((plan.epoch_workers, speculative.mean_us)),
         };
-        simulation::run(&Traced { alone, beside, empty_us }, &measured, plan.forwarding == ForwardWrites::Always)
+        simulation::run(
+            &SimulationInput { one_worker, two_workers, empty_loop_us },
+            &measured,
+            plan.forwarding == ForwardWrites::Always,
+        )
     });
     let Stats { epochs, violations, injected, rewound_ns, in_order_ns, waited_ns, .. } = stats;
     Ok(LatencyReport {
@@ -375,7 +385,7 @@ fn measure(plan: &Latencies, stores: &[Store], loaded: &Loaded) -> Result<Latenc
         warehouses: loaded.warehouses,
         epoch_workers: plan.epoch_workers,
         speculate: plan.speculate.name().to_owned(),
-        grain: lanes[3].grain(),
+        grain: variants[3].grain(),
         cores: std::thread::available_parallelism().map_or(1, usize::from),
         transactions,
         seed: plan.seed,
@@ -397,7 +407,7 @@ fn measure(plan: &Latencies, stores: &[Store], loaded: &Loaded) -> Result<Latenc
         in_order_us_per_item: in_order_ns as f64 / 1e3 / items as f64,
         waited_us: us(waited_ns),
         fork_join_us,
-        dependences: profile.iter().map(found).collect(),
+        dependences: profile.iter().map(dependence_report).collect(),
         simulation,
         equal: prints.iter().all(|print| *print == prints[0]),
         fingerprint: prints[0].clone(),
@@ -416,12 +426,12 @@ fn fingerprint(store: &Store) -> Result<String, Error> {
     Database::fingerprint(store, &mut look)?.ok_or_else(|| Error::failed("latency: interrupted"))
 }
 
-fn found(dependence: &Dependence) -> DependenceFound {
+fn dependence_report(dependence: &Dependence) -> DependenceReport {
     let written = match dependence.written {
         speculate::Writer::Epoch(site) => Some(site.to_string()),
         speculate::Writer::Other => None,
     };
-    DependenceFound {
+    DependenceReport {
         read: dependence.read.to_string(),
         written,
         violations: dependence.violations,
@@ -430,19 +440,19 @@ fn found(dependence: &Dependence) -> DependenceFound {
     }
 }
 
-/// Distribution of the times of one way.
-struct Spread {
+/// Distribution of the times of one variant.
+struct TimeHistogram {
     sum: u64,
     number: u64,
     histogram: Histogram<u64>,
 }
 
-impl Spread {
-    fn new() -> Spread {
+impl TimeHistogram {
+    fn new() -> TimeHistogram {
         // 1 ns to 2 minutes with three digits: the library accepts these bounds.
         let histogram = Histogram::new_with_bounds(1, 120_000_000_000, 3)
             .unwrap_or_else(|_| unreachable!("the bounds are in its range"));
-        Spread { sum: 0, number: 0, histogram }
+        TimeHistogram { sum: 0, number: 0, histogram }
     }
 
     fn add(&mut self, ns: u64) {

@@ -23,13 +23,13 @@ impl TracedTransaction {
 }
 
 /// Traced transactions of a mix, with the other inputs of the simulation.
-pub(super) struct Traced {
+pub(super) struct SimulationInput {
     /// Transactions traced on one worker.
-    pub(super) alone: Vec<TracedTransaction>,
+    pub(super) one_worker: Vec<TracedTransaction>,
     /// Transactions traced on two workers, in which rows come from the cache of another processor.
-    pub(super) beside: Vec<TracedTransaction>,
+    pub(super) two_workers: Vec<TracedTransaction>,
     /// Time of an empty loop of two epochs on one and on two workers, in microseconds.
-    pub(super) empty_us: (f64, f64),
+    pub(super) empty_loop_us: (f64, f64),
 }
 
 /// Mean transaction on a simulated machine. Times are in microseconds; all except the mean are sums over all processors.
@@ -91,21 +91,22 @@ pub(super) struct MeasuredMeans {
 }
 
 /// Current engine: epochs share nothing besides rows.
-const CHANGED: SharedState =
+const CURRENT_ENGINE: SharedState =
     SharedState { eager_locks: false, log_at_once: false, statistics: false, last_page: false };
 
 /// Default sub-epochs of a speculator: their number, and the operations of each.
 const SUB_EPOCHS: (usize, usize) = (8, 8);
 
 /// Maximum number of transactions in the simulations of figure 21.
-const FEW: usize = 100;
+const FIGURE_21_TRANSACTIONS: usize = 100;
 
 /// Simulates the machines of the paper's figures 20 and 21.
-pub(super) fn run(traced: &Traced, measured: &MeasuredMeans, forwarding: bool) -> Simulation {
-    let hop_ns = ((traced.empty_us.1 - traced.empty_us.0).max(0.0) * 1e3 / 2.0) as u64;
-    let machine = |cpus| Machine { cpus, hop_ns, fork_ns: hop_ns, sub_epochs: SUB_EPOCHS, forwarding, shared: CHANGED };
+pub(super) fn run(traced: &SimulationInput, measured: &MeasuredMeans, forwarding: bool) -> Simulation {
+    let hop_ns = ((traced.empty_loop_us.1 - traced.empty_loop_us.0).max(0.0) * 1e3 / 2.0) as u64;
+    let machine =
+        |cpus| Machine { cpus, hop_ns, fork_ns: hop_ns, sub_epochs: SUB_EPOCHS, forwarding, shared: CURRENT_ENGINE };
     let on_some = |name: &str, machine: &Machine, every| {
-        let transactions = if machine.cpus == 1 { &traced.alone } else { &traced.beside };
+        let transactions = if machine.cpus == 1 { &traced.one_worker } else { &traced.two_workers };
         mean(name, transactions.iter().step_by(every), machine, measured.sequential_us)
     };
     let on = |name: &str, machine: &Machine| on_some(name, machine, 1);
@@ -124,19 +125,19 @@ pub(super) fn run(traced: &Traced, measured: &MeasuredMeans, forwarding: bool) -
         ("sub-epochs", Machine { forwarding: true, ..machine(4) }),
     ];
     // Simulations with many dependences are slow: they use few transactions.
-    let few = traced.beside.len().div_ceil(FEW).max(1);
+    let few = traced.two_workers.len().div_ceil(FIGURE_21_TRANSACTIONS).max(1);
     let error = |simulated: f64, measured: f64| (simulated - measured).abs() / measured;
-    let epochs = || traced.alone.iter().flat_map(|tx| &tx.loops).flat_map(|trace| &trace.epochs);
+    let epochs = || traced.one_worker.iter().flat_map(|tx| &tx.loops).flat_map(|trace| &trace.epochs);
     let number = epochs().count().max(1) as f64;
     let epoch_ns: u64 = epochs().map(|epoch| epoch.body_ns + epoch.in_order_ns).sum();
-    let outside_ns: u64 = traced.alone.iter().map(|tx| tx.outside_ns).sum();
+    let outside_ns: u64 = traced.one_worker.iter().map(|tx| tx.outside_ns).sum();
     Simulation {
-        transactions: traced.alone.len(),
+        transactions: traced.one_worker.len(),
         hop_us: hop_ns as f64 / 1e3,
         coverage: epoch_ns as f64 / (epoch_ns + outside_ns).max(1) as f64,
         operations_per_epoch: epochs().map(|epoch| epoch.operations.len()).sum::<usize>() as f64 / number,
         epoch_us: epoch_ns as f64 / 1e3 / number,
-        epochs: number / traced.alone.len().max(1) as f64,
+        epochs: number / traced.one_worker.len().max(1) as f64,
         error_p1: error(machines[0].mean_us, measured.tls_seq_us),
         error_p2: measured
             .speculative

@@ -17,17 +17,17 @@ pub struct Figure {
     /// Events along the x axis.
     pub marks: Vec<EventMark>,
     /// Spacing of the x axis.
-    pub x_steps: AxisSteps,
+    pub x_spacing: AxisSpacing,
 }
 
 /// Spacing of an axis.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum AxisSteps {
+pub enum AxisSpacing {
     /// Linear, or logarithmic if a linear axis would show only the largest values.
     #[default]
-    AsTheySpan,
+    Auto,
     /// Linear in any case, as for time.
-    Sums,
+    Linear,
 }
 
 /// A series: a curve, or a bar for each name.
@@ -36,16 +36,16 @@ pub struct PlotLine {
     /// Name of the series; empty if it is the only series of the figure.
     pub name: String,
     /// Source of the values.
-    pub of: Finder,
+    pub source: Source,
     /// Points in the order of x.
     pub points: Vec<Point>,
 }
 
 /// Source of a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Finder {
+pub enum Source {
     /// Measured by this program.
-    Here,
+    Measured,
     /// Published in a paper.
     Paper,
 }
@@ -54,7 +54,7 @@ pub enum Finder {
 #[derive(Clone, PartialEq, Debug)]
 pub struct Point {
     /// Position on the x axis.
-    pub x: At,
+    pub x: XPosition,
     /// Value; none if nothing could be measured.
     pub y: Option<f64>,
     /// Lower and upper end of the interval of the value; none if it is exact.
@@ -63,7 +63,7 @@ pub struct Point {
 
 /// Position on the x axis.
 #[derive(Clone, PartialEq, Debug)]
-pub enum At {
+pub enum XPosition {
     /// A number.
     Number(f64),
     /// A name.
@@ -92,7 +92,7 @@ pub enum Layout {
 
 impl Point {
     /// A point without an interval.
-    pub fn exact(x: At, y: Option<f64>) -> Point {
+    pub fn exact(x: XPosition, y: Option<f64>) -> Point {
         Point { x, y, interval: None }
     }
 }
@@ -100,16 +100,16 @@ impl Point {
 impl PlotLine {
     /// Copy of the line without its points.
     pub(super) fn empty(&self) -> PlotLine {
-        PlotLine { name: self.name.clone(), of: self.of, points: Vec::new() }
+        PlotLine { name: self.name.clone(), source: self.source, points: Vec::new() }
     }
 }
 
-impl At {
+impl XPosition {
     /// The position as text.
     pub(super) fn text(&self) -> String {
         match self {
-            At::Number(number) => number.to_string(),
-            At::Name(name) => name.clone(),
+            XPosition::Number(number) => number.to_string(),
+            XPosition::Name(name) => name.clone(),
         }
     }
 }
@@ -137,13 +137,13 @@ impl Figure {
             y_label: self.y_label.clone(),
             lines: Vec::new(),
             marks: Vec::new(),
-            x_steps: self.x_steps,
+            x_spacing: self.x_spacing,
         }
     }
 
     /// Returns true if the x axis shows names: one point with a name is enough.
     pub(super) fn is_named(&self) -> bool {
-        self.lines.iter().flat_map(|line| &line.points).any(|point| matches!(point.x, At::Name(_)))
+        self.lines.iter().flat_map(|line| &line.points).any(|point| matches!(point.x, XPosition::Name(_)))
     }
 
     /// Layout of the x axis.
@@ -190,8 +190,9 @@ mod tests {
     use super::*;
 
     fn over(names: &[&str]) -> Figure {
-        let point = |name: &&str| Point::exact(At::Name((*name).to_owned()), Some(1.0));
-        let line = PlotLine { name: "a, b".into(), of: Finder::Here, points: names.iter().map(point).collect() };
+        let point = |name: &&str| Point::exact(XPosition::Name((*name).to_owned()), Some(1.0));
+        let line =
+            PlotLine { name: "a, b".into(), source: Source::Measured, points: names.iter().map(point).collect() };
         Figure { lines: vec![line], ..Figure::default() }
     }
 
@@ -206,7 +207,7 @@ mod tests {
     fn data_is_quoted_where_it_must_be() {
         let mut figure = over(&["say \"x\""]);
         figure.lines[0].points[0].interval = Some((0.5, 1.5));
-        figure.lines[0].points.push(Point::exact(At::Number(2.0), None));
+        figure.lines[0].points.push(Point::exact(XPosition::Number(2.0), None));
         assert_eq!(figure.csv(), "series,x,y,low,high\n\"a, b\",\"say \"\"x\"\"\",1,0.5,1.5\n\"a, b\",2,,,\n");
     }
 }

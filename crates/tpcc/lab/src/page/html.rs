@@ -33,12 +33,12 @@ pub fn page(title: &str, body: &Markup) -> String {
 pub fn figures(all: &[Figure]) -> Markup {
     html! {
         @if !all.is_empty() {
-            div.figures { @for figure in all { (one(figure)) } }
+            div.figures { @for figure in all { (figure_block(figure)) } }
         }
     }
 }
 
-fn one(figure: &Figure) -> Markup {
+fn figure_block(figure: &Figure) -> Markup {
     let DrawnFigure { figure, points, left_out } = DrawnFigure::of(figure);
     html! {
         figure {

@@ -9,7 +9,7 @@ use plotters::prelude::{
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{Color, ShapeStyle};
 
-use super::figure::{At, Figure, Finder, Layout, PlotLine, Point};
+use super::figure::{Figure, Layout, PlotLine, Point, Source, XPosition};
 use super::ink::{Canvas, Ink, MOST_LINES, painted};
 use super::scale::{Axis, Zero, short};
 use super::thin::DrawnFigure;
@@ -64,29 +64,29 @@ struct Pen<'a> {
     area: DrawingArea<SVGBackend<'a>, Shift>,
 }
 
-type At2 = (i32, i32);
+type SvgPoint = (i32, i32);
 
 impl Pen<'_> {
-    fn line(&self, points: &[At2], ink: Ink, width: u32) {
+    fn line(&self, points: &[SvgPoint], ink: Ink, width: u32) {
         let style = ShapeStyle { color: ink.stand_in().to_rgba(), filled: false, stroke_width: width };
         let _ = self.area.draw(&PathElement::new(points.to_vec(), style));
     }
 
-    fn filled(&self, points: &[At2], ink: Ink) {
+    fn filled(&self, points: &[SvgPoint], ink: Ink) {
         let _ = self.area.draw(&Polygon::new(points.to_vec(), ink.stand_in().filled()));
     }
 
-    fn text(&self, text: &str, at: At2, ink: Ink, horizontally: HPos, vertically: VPos) {
+    fn text(&self, text: &str, at: SvgPoint, ink: Ink, horizontally: HPos, vertically: VPos) {
         let style = ("sans-serif", TEXT).into_font().color(&ink.stand_in()).pos(Pos::new(horizontally, vertically));
         let _ = self.area.draw(&(EmptyElement::at(at) + Text::new(text.to_owned(), (0, 0), style)));
     }
 
     /// Draws the mark of a series. Each series has its own shape; the mark of a paper is hollow.
-    fn mark(&self, (x, y): At2, of: Finder, number: usize) {
+    fn mark(&self, (x, y): SvgPoint, source: Source, number: usize) {
         let diamond = |r: i32| [(x, y - r), (x + r, y), (x, y + r), (x - r, y), (x, y - r)];
         let ink = Ink::Mark(number % MOST_LINES);
-        match (of, number % MOST_LINES) {
-            (Finder::Paper, _) => {
+        match (source, number % MOST_LINES) {
+            (Source::Paper, _) => {
                 self.filled(&diamond(6), Ink::Ground);
                 self.line(&diamond(6), Ink::Text, 2);
             }
@@ -125,7 +125,7 @@ fn cut(text: &str, width: i32) -> String {
 fn numbered(figure: &Figure) -> Vec<(usize, &PlotLine)> {
     let (mut here, mut paper) = (0, 0);
     let mut number = |line: &PlotLine| {
-        let next = if line.of == Finder::Here { &mut here } else { &mut paper };
+        let next = if line.source == Source::Measured { &mut here } else { &mut paper };
         *next += 1;
         *next - 1
     };
@@ -154,10 +154,10 @@ fn legend(pen: &Pen<'_>, figure: &Figure, is_bars: bool) -> i32 {
     let (places, rows) = legend_places(figure);
     for ((number, line), (x, row)) in numbered(figure).into_iter().zip(places) {
         let y = 10 + row * LEGEND;
-        if line.of == Finder::Here && !is_bars {
+        if line.source == Source::Measured && !is_bars {
             pen.line(&[(x, y), (x + 26, y)], Ink::Line(number % MOST_LINES), 2);
         }
-        pen.mark((x + 13, y), line.of, number);
+        pen.mark((x + 13, y), line.source, number);
         pen.text(&cut(&line.name, WIDTH - x - 36), (x + 32, y), Ink::Text, HPos::Left, VPos::Center);
     }
     rows * LEGEND
@@ -190,14 +190,14 @@ fn lines(pen: &Pen<'_>, figure: &Figure, names: &[String], height: i32) {
     }
     let places: HashMap<&str, usize> = names.iter().enumerate().map(|(n, name)| (name.as_str(), n)).collect();
     let index = |name: &str| places.get(name).map_or(0.0, |n| *n as f64);
-    let x_value = |at: &At| match at {
-        At::Number(x) if names.is_empty() => *x,
-        At::Number(x) => index(&x.to_string()),
-        At::Name(name) => index(name),
+    let x_value = |at: &XPosition| match at {
+        XPosition::Number(x) if names.is_empty() => *x,
+        XPosition::Number(x) => index(&x.to_string()),
+        XPosition::Name(name) => index(name),
     };
     let all = || figure.lines.iter().flat_map(|line| &line.points).map(|point| x_value(&point.x));
     let xs = match names.len() {
-        0 => Axis::in_steps(all().chain(figure.marks.iter().map(|mark| mark.x)), Zero::Never, figure.x_steps),
+        0 => Axis::with_spacing(all().chain(figure.marks.iter().map(|mark| mark.x)), Zero::Never, figure.x_spacing),
         n => Axis::of([0.0, n as f64 - 1.0].into_iter(), Zero::Never),
     };
     let x_of = |x: f64| left + 8 + (xs.place(x) * f64::from(right - left - 16)).round() as i32;
@@ -223,10 +223,10 @@ fn lines(pen: &Pen<'_>, figure: &Figure, names: &[String], height: i32) {
     for (number, line) in numbered(figure) {
         let number = number % MOST_LINES;
         let place = |point: &Point, y: f64| (x_of(x_value(&point.x)), y_of(y));
-        if line.of == Finder::Here {
+        if line.source == Source::Measured {
             // Points without a value leave a gap.
             for part in line.points.split(|point| point.y.is_none()) {
-                let points: Vec<At2> = part.iter().filter_map(|point| Some(place(point, point.y?))).collect();
+                let points: Vec<SvgPoint> = part.iter().filter_map(|point| Some(place(point, point.y?))).collect();
                 pen.line(&points, Ink::Line(number), 2);
             }
         }
@@ -239,10 +239,10 @@ fn lines(pen: &Pen<'_>, figure: &Figure, names: &[String], height: i32) {
                 }
             }
         }
-        if line.points.len() <= MOST_MARKS || line.of == Finder::Paper {
+        if line.points.len() <= MOST_MARKS || line.source == Source::Paper {
             for point in &line.points {
                 if let Some(y) = point.y {
-                    pen.mark(place(point, y), line.of, number);
+                    pen.mark(place(point, y), line.source, number);
                 }
             }
         }
@@ -349,7 +349,7 @@ impl<'a> Bars<'a> {
             y += NAME;
             for ((number, line), points) in lines.iter().zip(&self.points) {
                 let Some(point) = points.get(name) else { continue };
-                bar(pen, point, line.of, *number, y + BAR / 2, zero, &x_of);
+                bar(pen, point, line.source, *number, y + BAR / 2, zero, &x_of);
                 y += BAR;
             }
             y += GAP;
@@ -357,19 +357,19 @@ impl<'a> Bars<'a> {
     }
 }
 
-fn bar(pen: &Pen<'_>, point: &Point, of: Finder, number: usize, y: i32, zero: i32, x_of: &dyn Fn(f64) -> i32) {
+fn bar(pen: &Pen<'_>, point: &Point, source: Source, number: usize, y: i32, zero: i32, x_of: &dyn Fn(f64) -> i32) {
     let Some(value) = point.y else {
         return pen.text("not measured", (zero + 6, y), Ink::Faint, HPos::Left, VPos::Center);
     };
     let number = number % MOST_LINES;
     let x = x_of(value);
     let mut end = x.max(zero);
-    if of == Finder::Here {
+    if source == Source::Measured {
         let _ = pen
             .area
             .draw(&Rectangle::new([(x.min(zero), y - 4), (x.max(zero), y + 4)], Ink::Mark(number).stand_in().filled()));
     }
-    pen.mark((x, y), of, number);
+    pen.mark((x, y), source, number);
     if let Some((low, high)) = point.interval {
         let (low, high) = (x_of(low), x_of(high));
         // The ends of an interval are higher than the bar, so that they are visible on it.
@@ -388,18 +388,26 @@ mod tests {
     use super::super::thin::MOST_POINTS;
     use super::*;
 
-    fn line(name: &str, of: Finder, points: &[(At, Option<f64>)]) -> PlotLine {
+    fn line(name: &str, source: Source, points: &[(XPosition, Option<f64>)]) -> PlotLine {
         let points = points.iter().map(|(x, y)| Point { x: x.clone(), y: *y, interval: y.map(|y| (0.9 * y, 1.1 * y)) });
-        PlotLine { name: name.into(), of, points: points.collect() }
+        PlotLine { name: name.into(), source, points: points.collect() }
     }
 
-    fn numbers(name: &str, of: Finder) -> PlotLine {
-        line(name, of, &[(At::Number(1.0), Some(10.0)), (At::Number(2.0), None), (At::Number(4.0), Some(30.0))])
+    fn numbers(name: &str, source: Source) -> PlotLine {
+        line(
+            name,
+            source,
+            &[
+                (XPosition::Number(1.0), Some(10.0)),
+                (XPosition::Number(2.0), None),
+                (XPosition::Number(4.0), Some(30.0)),
+            ],
+        )
     }
 
     #[test]
     fn a_gap_is_where_nothing_was_measured() {
-        let figure = Figure { lines: vec![numbers("a < b & c", Finder::Here)], ..Figure::default() };
+        let figure = Figure { lines: vec![numbers("a < b & c", Source::Measured)], ..Figure::default() };
         let svg = svg(&figure, Canvas::Page);
         assert_eq!(svg.matches("<circle").count(), 3, "two points and the legend: {svg}");
         assert!(svg.contains("a &lt; b &amp; c") && svg.contains("var(--s0)") && svg.ends_with("</svg>\n"), "{svg}");
@@ -409,7 +417,7 @@ mod tests {
     #[test]
     fn what_the_paper_found_is_points() {
         let figure = Figure {
-            lines: vec![numbers("here", Finder::Here), numbers("the paper's", Finder::Paper)],
+            lines: vec![numbers("here", Source::Measured), numbers("the paper's", Source::Paper)],
             ..Figure::default()
         };
         let svg = svg(&figure, Canvas::Page);
@@ -419,8 +427,9 @@ mod tests {
 
     #[test]
     fn names_have_bars_with_their_values() {
-        let at = |name: &str| At::Name(name.to_owned());
-        let line = line("", Finder::Here, &[(at("fetch"), Some(12.0)), (at("update"), None), (at("both"), Some(-3.0))]);
+        let at = |name: &str| XPosition::Name(name.to_owned());
+        let line =
+            line("", Source::Measured, &[(at("fetch"), Some(12.0)), (at("update"), None), (at("both"), Some(-3.0))]);
         let figure = Figure { lines: vec![line], ..Figure::default() };
         let svg = svg(&figure, Canvas::File);
         for text in ["fetch", "update", "not measured", "12", "-3"] {
@@ -432,9 +441,10 @@ mod tests {
     #[test]
     fn a_long_series_is_drawn_in_as_many_points_as_a_short_one() {
         let drawn = |seconds: u32| {
-            let points: Vec<_> = (0..seconds).map(|n| (At::Number(f64::from(n)), Some(f64::from(n % 97)))).collect();
+            let points: Vec<_> =
+                (0..seconds).map(|n| (XPosition::Number(f64::from(n)), Some(f64::from(n % 97)))).collect();
             let marks = (0..seconds).map(|n| EventMark { x: f64::from(n), what: "a checkpoint ended" });
-            let lines = vec![line("", Finder::Here, &points)];
+            let lines = vec![line("", Source::Measured, &points)];
             svg(&Figure { lines, marks: marks.collect(), ..Figure::default() }, Canvas::Page)
         };
         // Each point has an interval of three strokes, and each position one event.
@@ -447,15 +457,16 @@ mod tests {
 
     #[test]
     fn long_words_stay_within_the_figure() {
-        let long = |n: usize| At::Name(format!("{n}{}", "0".repeat(300)));
+        let long = |n: usize| XPosition::Name(format!("{n}{}", "0".repeat(300)));
         let points: Vec<_> = (1..4).map(|n| (long(n), Some(1.0))).collect();
-        let figure = Figure { lines: vec![line(&"name ".repeat(99), Finder::Here, &points)], ..Figure::default() };
+        let figure = Figure { lines: vec![line(&"name ".repeat(99), Source::Measured, &points)], ..Figure::default() };
         assert!(matches!(figure.places(), Layout::Ordered(_)) && svg(&figure, Canvas::Page).contains('…'));
     }
 
     #[test]
     fn an_empty_figure_is_still_a_figure() {
-        let empty = Figure { lines: vec![line("x", Finder::Here, &[(At::Number(1.0), None)])], ..Figure::default() };
+        let empty =
+            Figure { lines: vec![line("x", Source::Measured, &[(XPosition::Number(1.0), None)])], ..Figure::default() };
         assert!(!empty.has_values() && svg(&empty, Canvas::Page).contains("</svg>"));
     }
 }

@@ -3,23 +3,24 @@
 use maud::{Markup, html};
 use serde_json::{Map, Value};
 
-use super::figure::{At, AxisSteps, EventMark, Figure, Finder, PlotLine, Point};
+use super::figure::{AxisSpacing, EventMark, Figure, PlotLine, Point, Source, XPosition};
 use super::html::{cell, command, facts, figures, page, table};
 use super::scale::short;
 use super::schema::Schema;
 use super::thin::MOST_NAMES;
-use super::values::{MOST_TABLES, pairs, words};
+use super::values::{MOST_TABLES, format_value, pairs};
 use tpcc_core::workload::generate::deck::Kind;
 use tpcc_core::workload::words::grouped;
 
 /// Keys with their own part of the page; every other object is a mechanism.
-const TOLD: &[&str] = &["provenance", "machine", "config", "transactions", "series", "check", "rows", "generator"];
+const OWN_SECTIONS: &[&str] =
+    &["provenance", "machine", "config", "transactions", "series", "check", "rows", "generator"];
 
 /// Makes the page of a run.
 pub fn run_page(run: &Value) -> String {
     let body = html! {
         h1 { "One run of tpcc" }
-        p.faint { (words(&run["notice"])) }
+        p.faint { (format_value(&run["notice"])) }
         (ended(run))
         (head(run))
         h2 { "Throughput" }
@@ -84,15 +85,15 @@ fn numbers(value: &Value) -> impl Iterator<Item = Option<f64>> {
 fn over_time(run: &Value) -> Figure {
     let series = &run["series"];
     let at = |of: &str| numbers(&series["t_s"]).zip(numbers(&series[of])).filter_map(|(t, n)| Some((t?, n)));
-    let points = at("throughput_per_s").map(|(t, rate)| Point::exact(At::Number(t), rate)).collect();
+    let points = at("throughput_per_s").map(|(t, rate)| Point::exact(XPosition::Number(t), rate)).collect();
     let marks = at("checkpoints").filter(|(_, n)| n.is_some_and(|n| n > 0.0));
     Figure {
         title: "Throughput over time".to_owned(),
         x_label: "seconds since measuring began".to_owned(),
         y_label: "transactions a second, each second".to_owned(),
-        lines: vec![PlotLine { name: String::new(), of: Finder::Here, points }],
+        lines: vec![PlotLine { name: String::new(), source: Source::Measured, points }],
         marks: marks.map(|(t, _)| EventMark { x: t, what: "a checkpoint ended" }).collect(),
-        x_steps: AxisSteps::Sums,
+        x_spacing: AxisSpacing::Linear,
     }
 }
 
@@ -136,9 +137,9 @@ fn by_percentile(run: &Value, key: &str, what: &str) -> Figure {
         let curve = numbers(&of["curve"]["share"]).zip(numbers(&of["curve"][key]));
         let points = curve.filter_map(|(share, us)| Some((share?, us))).take(MOST_NAMES).map(|(share, us)| {
             let name = if share >= 1.0 { "max".to_owned() } else { format!("{}%", round(100.0 * share)) };
-            Point::exact(At::Name(name), us)
+            Point::exact(XPosition::Name(name), us)
         });
-        PlotLine { name: kind.clone(), of: Finder::Here, points: points.collect() }
+        PlotLine { name: kind.clone(), source: Source::Measured, points: points.collect() }
     });
     Figure {
         title: format!("Latency, {what}"),
@@ -146,7 +147,7 @@ fn by_percentile(run: &Value, key: &str, what: &str) -> Figure {
         y_label: "microseconds".to_owned(),
         lines: lines.collect(),
         marks: vec![],
-        x_steps: AxisSteps::AsTheySpan,
+        x_spacing: AxisSpacing::Auto,
     }
 }
 
@@ -157,7 +158,7 @@ fn round(number: f64) -> f64 {
 fn kinds(run: &Value) -> Markup {
     let us = |of: &Value, key: &str| cell(of[key].as_f64().map_or("-".to_owned(), short));
     let rows = kinds_of(run).map(|(kind, of)| {
-        let mut row = vec![cell(kind), cell(words(&of["count"])), cell(words(&of["rolled_back"]))];
+        let mut row = vec![cell(kind), cell(format_value(&of["count"])), cell(format_value(&of["rolled_back"]))];
         let times = ["mean_us", "p50_us", "p90_us", "p99_us", "p999_us", "max_us", "response_p99_us"];
         row.extend(times.map(|key| us(of, key)));
         row
@@ -177,7 +178,7 @@ fn where_time_goes(run: &Value) -> Markup {
     let figure = Figure {
         title: "Time of the workers, by kind of transaction".to_owned(),
         y_label: "per cent of the workers' time".to_owned(),
-        lines: vec![PlotLine { name: String::new(), of: Finder::Here, points: time.bars }],
+        lines: vec![PlotLine { name: String::new(), source: Source::Measured, points: time.bars }],
         ..Figure::default()
     };
     html! {
@@ -213,7 +214,8 @@ impl WorkerTime {
             kinds_of(run).filter_map(|(kind, of)| Some((kind, of["run_ns"].as_f64()? / 1e9))).collect();
         let sum: f64 = of_kinds.iter().map(|(_, part)| part).sum();
         let overlaps = sum > seconds;
-        let bar = |name: &str, part: f64, of: f64| Point::exact(At::Name(name.to_owned()), Some(100.0 * part / of));
+        let bar =
+            |name: &str, part: f64, of: f64| Point::exact(XPosition::Name(name.to_owned()), Some(100.0 * part / of));
         let mut bars: Vec<Point> = of_kinds.iter().map(|(kind, part)| bar(kind, *part, sum.max(seconds))).collect();
         if !of_kinds.is_empty() && !overlaps {
             bars.push(bar("between transactions", seconds - sum, seconds));
@@ -235,7 +237,7 @@ impl WorkerTime {
 fn mechanisms(run: &Value) -> Markup {
     let schema = Schema::of_run();
     let all = run.as_object().into_iter().flatten();
-    let all: Vec<_> = all.filter(|(key, value)| value.is_object() && !TOLD.contains(&key.as_str())).collect();
+    let all: Vec<_> = all.filter(|(key, value)| value.is_object() && !OWN_SECTIONS.contains(&key.as_str())).collect();
     html! {
         h2 { "Mechanisms" }
         @if all.is_empty() { p.faint { "None counted anything." } }
@@ -252,12 +254,16 @@ fn check(run: &Value) -> Markup {
     let rules = run["check"]["rules"].as_array().map_or(&[][..], Vec::as_slice);
     let rows = rules.iter().map(|rule| {
         let (class, holds) = if rule["holds"] == true { ("holds", "✓ holds") } else { ("contradicts", "✗ broken") };
-        vec![cell(words(&rule["id"])), cell(words(&rule["text"])), html! { span.verdict.(class) { (holds) } }]
+        vec![
+            cell(format_value(&rule["id"])),
+            cell(format_value(&rule["text"])),
+            html! { span.verdict.(class) { (holds) } },
+        ]
     });
     html! {
         @if rules.is_empty() { p.faint { "The conditions were not checked." } } @else {
             details {
-                summary { (words(&run["check"]["conditions_held"])) " of 12 conditions hold; all rules" }
+                summary { (format_value(&run["check"]["conditions_held"])) " of 12 conditions hold; all rules" }
                 (table(&["rule", "says", "holds"], 9, rows))
             }
         }
@@ -270,7 +276,7 @@ fn check(run: &Value) -> Markup {
 
 fn repeat(run: &Value) -> Markup {
     let provenance = &run["provenance"];
-    let line: Vec<String> = provenance["command"].as_array().into_iter().flatten().map(words).collect();
+    let line: Vec<String> = provenance["command"].as_array().into_iter().flatten().map(format_value).collect();
     // A run without `--seed` drew its seed.
     let seed = run["config"]["seed"].as_u64().filter(|_| !line.iter().any(|word| word.starts_with("--seed")));
     let set = run["config"].as_object().map(|config| {
@@ -280,9 +286,9 @@ fn repeat(run: &Value) -> Markup {
     html! {
         pre { (command(&line)) @if let Some(seed) = &seed { " --seed " (seed) } }
         p {
-            "Built from commit " (words(&provenance["commit"]))
+            "Built from commit " (format_value(&provenance["commit"]))
             @if provenance["dirty"] == true { ", with changes" }
-            " by " (words(&provenance["rustc"])) " as " (words(&provenance["profile"])) "."
+            " by " (format_value(&provenance["rustc"])) " as " (format_value(&provenance["profile"])) "."
         }
         details { summary { "Every setting" } (pairs(set.as_ref(), &schema, &["config"])) }
     }
@@ -306,14 +312,14 @@ mod tests {
         })
     }
 
-    fn bars(time: &WorkerTime) -> Vec<(At, f64)> {
+    fn bars(time: &WorkerTime) -> Vec<(XPosition, f64)> {
         time.bars.iter().map(|bar| (bar.x.clone(), bar.y.unwrap())).collect()
     }
 
     #[test]
     fn the_wait_for_the_disk_is_not_the_workers_time() {
         let time = WorkerTime::of(&run(1_000_000_000)).unwrap();
-        let named = |name: &str, percent| (At::Name(name.to_owned()), percent);
+        let named = |name: &str, percent| (XPosition::Name(name.to_owned()), percent);
         assert_eq!(
             bars(&time),
             [named("new-order", 50.0), named("payment", 25.0), named("between transactions", 25.0)]
@@ -324,7 +330,7 @@ mod tests {
     #[test]
     fn transactions_under_way_together_have_shares_of_their_sum() {
         let time = WorkerTime::of(&run(9_500_000_000)).unwrap();
-        let named = |name: &str, percent| (At::Name(name.to_owned()), percent);
+        let named = |name: &str, percent| (XPosition::Name(name.to_owned()), percent);
         assert_eq!(bars(&time), [named("new-order", 95.0), named("payment", 5.0)]);
         assert!(time.overlaps);
     }

@@ -1,7 +1,7 @@
 //! Axes: their range, their scale, linear or logarithmic, and their ticks. Axes are finite for any values: values too large
 //! to draw are at an end of the axis, and values too close to distinguish are one.
 
-use super::figure::AxisSteps;
+use super::figure::AxisSpacing;
 
 /// Range and scale of an axis.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -29,11 +29,11 @@ const MOST_TICKS: f64 = 64.0;
 impl Axis {
     /// Axis for these values: logarithmic if they span a factor of [`WIDE`], otherwise from 0 unless all are far from 0.
     pub(super) fn of(values: impl Iterator<Item = f64>, zero: Zero) -> Axis {
-        Axis::in_steps(values, zero, AxisSteps::AsTheySpan)
+        Axis::with_spacing(values, zero, AxisSpacing::Auto)
     }
 
     /// Like [`Axis::of`], but logarithmic only if `steps` allows it.
-    pub(super) fn in_steps(values: impl Iterator<Item = f64>, zero: Zero, steps: AxisSteps) -> Axis {
+    pub(super) fn with_spacing(values: impl Iterator<Item = f64>, zero: Zero, spacing: AxisSpacing) -> Axis {
         let (mut least, mut most) = (f64::INFINITY, f64::NEG_INFINITY);
         for value in values.filter(|value| value.is_finite()).map(drawable) {
             (least, most) = (least.min(value), most.max(value));
@@ -41,7 +41,7 @@ impl Axis {
         if least > most {
             return Axis { from: 0.0, to: 1.0, log: false };
         }
-        if steps == AxisSteps::AsTheySpan && zero != Zero::Always && least > 0.0 && least <= most / WIDE {
+        if spacing == AxisSpacing::Auto && zero != Zero::Always && least > 0.0 && least <= most / WIDE {
             let (from, to) = (least.log10(), most.log10());
             let room = 0.04 * (to - from);
             return Axis { from: from - room, to: to + room, log: true };
@@ -153,7 +153,10 @@ mod tests {
         assert!(!Axis::of([1.0, 40.0].into_iter(), Zero::IfNear).log);
         assert!(!Axis::of([0.0, 100.0].into_iter(), Zero::IfNear).log, "0 has no power");
         assert!(!Axis::of([1.0, 100.0].into_iter(), Zero::Always).log, "a bar by powers has no length");
-        assert!(!Axis::in_steps([1.0, 100.0].into_iter(), Zero::Never, AxisSteps::Sums).log, "a second is a second");
+        assert!(
+            !Axis::with_spacing([1.0, 100.0].into_iter(), Zero::Never, AxisSpacing::Linear).log,
+            "a second is a second"
+        );
     }
 
     #[test]
@@ -207,8 +210,8 @@ mod tests {
         for a in EXTREMES {
             for b in EXTREMES {
                 for zero in [Zero::Always, Zero::IfNear, Zero::Never] {
-                    for steps in [AxisSteps::AsTheySpan, AxisSteps::Sums] {
-                        let axis = Axis::in_steps([a, b].into_iter(), zero, steps);
+                    for spacing in [AxisSpacing::Auto, AxisSpacing::Linear] {
+                        let axis = Axis::with_spacing([a, b].into_iter(), zero, spacing);
                         for value in EXTREMES {
                             let place = axis.place(value);
                             assert!((-1.0..=2.0).contains(&place), "{a} {b} {axis:?}: {value} at {place}");

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::figure::{At, AxisSteps, Figure, Finder, PlotLine, Point};
+use super::figure::{AxisSpacing, Figure, PlotLine, Point, Source, XPosition};
 use super::ink::Canvas;
 use super::plot::svg;
 use super::run::run_page;
@@ -97,15 +97,15 @@ proptest! {
         is_time in any::<bool>(),
     ) {
         let place = |n: usize, x: f64| match named {
-            0 => At::Number(x),
-            1 => At::Name(format!("{n}")),
-            _ => At::Name(format!("name {}", n % 7)),
+            0 => XPosition::Number(x),
+            1 => XPosition::Name(format!("{n}")),
+            _ => XPosition::Name(format!("name {}", n % 7)),
         };
         let points = points.into_iter().enumerate();
         let points = points.map(|(n, (x, y, low, high))| Point { x: place(n, x), y, interval: Some((low, high)) }).collect();
-        let x_steps = if is_time { AxisSteps::Sums } else { AxisSteps::AsTheySpan };
-        let lines = vec![PlotLine { name: "line".to_owned(), of: Finder::Here, points }];
-        let drawn = svg(&Figure { lines, x_steps, ..Figure::default() }, Canvas::File);
+        let x_spacing = if is_time { AxisSpacing::Linear } else { AxisSpacing::Auto };
+        let lines = vec![PlotLine { name: "line".to_owned(), source: Source::Measured, points }];
+        let drawn = svg(&Figure { lines, x_spacing, ..Figure::default() }, Canvas::File);
         prop_assert!(drawn.ends_with("</svg>\n") && is_drawn(&drawn), "{}", drawn);
     }
 }

@@ -4,12 +4,12 @@
 
 use std::collections::HashSet;
 
-use super::figure::{At, Figure, PlotLine, Point};
+use super::figure::{Figure, PlotLine, Point, XPosition};
 
 /// Maximum number of points of a line over numbers: some for each unit of the figure's width.
 pub(super) const MOST_POINTS: usize = 2_000;
 /// Points that represent a stretch of a line: its first and last, the least and the greatest, and one that is a gap.
-const OF_A_STRETCH: usize = 5;
+const POINTS_PER_STRETCH: usize = 5;
 /// Maximum number of names of a figure.
 pub(super) const MOST_NAMES: usize = 200;
 
@@ -31,7 +31,7 @@ impl DrawnFigure {
         let is_named = figure.is_named();
         let mut names = HashSet::new();
         let mut is_drawn = |point: &&Point| match &point.x {
-            At::Number(x) if !is_named => x.is_finite(),
+            XPosition::Number(x) if !is_named => x.is_finite(),
             x => {
                 let name = x.text();
                 names.contains(&name) || names.len() < MOST_NAMES && names.insert(name)
@@ -64,7 +64,7 @@ fn thinned(points: Vec<Point>) -> Vec<Point> {
     if points.len() <= MOST_POINTS {
         return points;
     }
-    let length = points.len().div_ceil(MOST_POINTS / OF_A_STRETCH);
+    let length = points.len().div_ceil(MOST_POINTS / POINTS_PER_STRETCH);
     let stretches = points.chunks(length).enumerate().flat_map(|(number, stretch)| {
         let values = || stretch.iter().enumerate().filter_map(|(at, point)| Some((at, point.y?)));
         let least = values().min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(at, _)| at);
@@ -80,11 +80,15 @@ fn thinned(points: Vec<Point>) -> Vec<Point> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::figure::{EventMark, Finder};
+    use super::super::figure::{EventMark, Source};
     use super::*;
 
-    fn line(points: impl Iterator<Item = (At, Option<f64>)>) -> PlotLine {
-        PlotLine { name: String::new(), of: Finder::Here, points: points.map(|(x, y)| Point::exact(x, y)).collect() }
+    fn line(points: impl Iterator<Item = (XPosition, Option<f64>)>) -> PlotLine {
+        PlotLine {
+            name: String::new(),
+            source: Source::Measured,
+            points: points.map(|(x, y)| Point::exact(x, y)).collect(),
+        }
     }
 
     fn long(seconds: usize) -> Figure {
@@ -94,7 +98,7 @@ mod tests {
             n if n == seconds / 5 => None,
             n => Some((n % 10) as f64),
         };
-        let points = line((0..seconds).map(|n| (At::Number(n as f64), rate(n))));
+        let points = line((0..seconds).map(|n| (XPosition::Number(n as f64), rate(n))));
         Figure { lines: vec![points], ..Figure::default() }
     }
 
@@ -106,7 +110,9 @@ mod tests {
             assert!(points.len() <= MOST_POINTS && (seconds > MOST_POINTS || points.len() == seconds), "{seconds}");
             assert_eq!((drawn.points, drawn.left_out), (seconds, seconds - points.len()));
             assert!(
-                points.windows(2).all(|two| matches!((&two[0].x, &two[1].x), (At::Number(a), At::Number(b)) if a < b))
+                points
+                    .windows(2)
+                    .all(|two| matches!((&two[0].x, &two[1].x), (XPosition::Number(a), XPosition::Number(b)) if a < b))
             );
             if seconds >= 10_000 {
                 let of = |y: Option<f64>| points.iter().filter(|point| point.y == y).count();
@@ -115,7 +121,7 @@ mod tests {
                     "extremes and gaps stay: {seconds}"
                 );
                 let at = |point: Option<&Point>| point.map(|point| point.x.clone());
-                let ends = (Some(At::Number(0.0)), Some(At::Number(seconds as f64 - 1.0)));
+                let ends = (Some(XPosition::Number(0.0)), Some(XPosition::Number(seconds as f64 - 1.0)));
                 assert_eq!((at(points.first()), at(points.last())), ends);
             }
             assert_eq!(DrawnFigure::of(&drawn.figure).left_out, 0, "what is drawn is drawn whole");
@@ -124,7 +130,7 @@ mod tests {
 
     #[test]
     fn names_end_at_a_number_that_can_be_read() {
-        let names = || (0..1_000).map(|n| (At::Name(format!("n{n}")), Some(1.0)));
+        let names = || (0..1_000).map(|n| (XPosition::Name(format!("n{n}")), Some(1.0)));
         let figure = Figure { lines: vec![line(names()), line(names().rev())], ..Figure::default() };
         let drawn = DrawnFigure::of(&figure);
         assert_eq!(drawn.left_out, 2 * (1_000 - MOST_NAMES));
@@ -134,7 +140,7 @@ mod tests {
     #[test]
     fn what_is_no_number_is_a_gap_or_has_no_place() {
         let points = [(0.0, 1.0), (1.0, f64::NAN), (2.0, f64::INFINITY), (f64::NAN, 3.0)];
-        let mut of = line(points.into_iter().map(|(x, y)| (At::Number(x), Some(y))));
+        let mut of = line(points.into_iter().map(|(x, y)| (XPosition::Number(x), Some(y))));
         of.points[0].interval = Some((0.0, f64::INFINITY));
         let marks = [1.0, f64::NAN].map(|x| EventMark { x, what: "" }).to_vec();
         let drawn = DrawnFigure::of(&Figure { lines: vec![of], marks, ..Figure::default() });

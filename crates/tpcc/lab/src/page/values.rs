@@ -18,14 +18,14 @@ const MOST_COLUMNS: usize = 32;
 pub(super) const MOST_TABLES: usize = 100;
 
 /// Formats a value as text.
-pub(super) fn words(value: &Value) -> String {
+pub(super) fn format_value(value: &Value) -> String {
     let mut text = String::new();
-    say(&mut text, value);
+    write_value(&mut text, value);
     text
 }
 
 /// Appends the text of a value, or nothing if the text is long already.
-fn say(to: &mut String, value: &Value) {
+fn write_value(to: &mut String, value: &Value) {
     if to.len() > MOST_WORDS {
         return;
     }
@@ -42,26 +42,31 @@ fn say(to: &mut String, value: &Value) {
             (None, Some(number)) => to.push_str(&short(number)),
             _ => to.push_str("not finite"),
         },
-        Value::Array(all) => say_all(to, all.len(), all.iter(), say),
-        Value::Object(all) => say_all(to, all.len(), all.iter(), |to, (key, value)| {
+        Value::Array(all) => write_list(to, all.len(), all.iter(), write_value),
+        Value::Object(all) => write_list(to, all.len(), all.iter(), |to, (key, value)| {
             to.push_str(key);
             to.push(' ');
-            say(to, value);
+            write_value(to, value);
         }),
     }
 }
 
 /// Appends parts separated by commas, and the number of those left out.
-fn say_all<T>(to: &mut String, len: usize, all: impl Iterator<Item = T>, mut say: impl FnMut(&mut String, T)) {
-    for (said, part) in all.enumerate() {
-        if said > 0 {
+fn write_list<T>(
+    to: &mut String,
+    len: usize,
+    all: impl Iterator<Item = T>,
+    mut write_value: impl FnMut(&mut String, T),
+) {
+    for (written, part) in all.enumerate() {
+        if written > 0 {
             to.push_str(", ");
         }
         if to.len() > MOST_WORDS {
-            let _ = write!(to, "and {} more", grouped((len - said) as u64));
+            let _ = write!(to, "and {} more", grouped((len - written) as u64));
             return;
         }
-        say(to, part);
+        write_value(to, part);
     }
 }
 
@@ -75,7 +80,7 @@ pub(super) fn pairs(of: Option<&Map<String, Value>>, schema: &Schema, path: &[&s
         let at: Vec<&str> = path.iter().copied().chain([key.as_str()]).collect();
         let (about, unit) = schema.about(&at);
         let unit = unit.filter(|_| value.is_number()).map_or(String::new(), |unit| format!(" {unit}"));
-        vec![cell(key.replace('_', " ")), cell(words(value) + &unit), cell(about.unwrap_or_default())]
+        vec![cell(key.replace('_', " ")), cell(format_value(value) + &unit), cell(about.unwrap_or_default())]
     });
     let tables = of.iter().filter(|(_, value)| is_table(value)).take(MOST_TABLES);
     let maps = of.iter().filter(|(_, value)| is_map(value)).take(MOST_TABLES);
@@ -100,10 +105,10 @@ impl ListEntry<'_> {
     /// Text of the entry in a column.
     fn at(&self, column: &str) -> String {
         match (self.value.get(column), self.name, column) {
-            (Some(value), ..) => words(value),
+            (Some(value), ..) => format_value(value),
             (None, Some(name), "name") => name.to_owned(),
-            (None, Some(_), "value") if !self.value.is_object() => words(self.value),
-            _ => words(&Value::Null),
+            (None, Some(_), "value") if !self.value.is_object() => format_value(self.value),
+            _ => format_value(&Value::Null),
         }
     }
 }
@@ -143,17 +148,17 @@ mod tests {
     #[test]
     fn values_are_words() {
         let value = json!({"a": [1, null, "x"], "b": {"c": true, "d": 1.5}});
-        assert_eq!(words(&value), "a 1, not known, x, b c yes, d 1.5");
+        assert_eq!(format_value(&value), "a 1, not known, x, b c yes, d 1.5");
     }
 
     #[test]
     fn long_values_end_with_how_many_are_left_out() {
-        let text = words(&json!(vec![7; 100_000]));
+        let text = format_value(&json!(vec![7; 100_000]));
         assert!(text.len() < MOST_WORDS + 100 && text.ends_with(" more"), "{text:.100}");
-        let text = words(&json!("é".repeat(100_000)));
+        let text = format_value(&json!("é".repeat(100_000)));
         assert!(text.ends_with('…') && text.chars().count() == MOST_WORDS + 1);
         let deep = (0..12).fold(json!([1, 2, 3]), |inner, _| json!([inner.clone(), inner]));
-        assert!(words(&deep).len() < 2 * MOST_WORDS);
+        assert!(format_value(&deep).len() < 2 * MOST_WORDS);
     }
 
     #[test]

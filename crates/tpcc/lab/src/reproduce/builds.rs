@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::cachegrind::{self, Behind, Counts};
-use super::lab::{Count, Lab, SEED, arguments};
+use super::cachegrind::{self, Counts, DataCaches};
+use super::lab::{CountSpec, Lab, SEED, arguments};
 use super::report::Spread;
 use crate::footprint::geometry::Geometry;
 use crate::interval::Ratio;
@@ -38,12 +38,12 @@ pub struct Matrix {
     #[serde(default)]
     pub commit: String,
     /// Builds of the list.
-    pub builds: Vec<Listed>,
+    pub builds: Vec<BuildEntry>,
 }
 
 /// A build in the list.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Listed {
+pub struct BuildEntry {
     /// Name of the build.
     pub name: String,
     /// Path of the program.
@@ -64,9 +64,9 @@ pub const ALL: &str = "all";
 /// Build with everything on except the code layout.
 pub const FEEDBACK: &str = "no grouping";
 /// [`FEEDBACK`] with its basic blocks laid out anew; exists only if the tool for that is installed.
-pub const LAID_OUT: &str = "blocks laid out anew";
+pub const BOLT: &str = "blocks laid out anew";
 /// Build with crates in parts, without link-time optimisation.
-pub const APART: &str = "no inlining across crates";
+pub const NO_LTO: &str = "no inlining across crates";
 /// Build with every switch off, and with the engine in a shared object whose functions can be preempted.
 pub const SHARED: &str = "engine in a shared object";
 /// [`SHARED`] with each call from the program to the engine through the procedure linkage table.
@@ -111,7 +111,7 @@ impl Matrix {
     }
 
     /// Adds a build. Replaces a build of the same name.
-    pub fn add(&mut self, build: Listed) {
+    pub fn add(&mut self, build: BuildEntry) {
         match self.builds.iter_mut().find(|known| known.name == build.name) {
             Some(known) => *known = build,
             None => self.builds.push(build),
@@ -119,7 +119,7 @@ impl Matrix {
     }
 }
 
-impl Listed {
+impl BuildEntry {
     /// The build for a comparison.
     pub fn build(&self) -> Build {
         Build { name: self.name.clone(), program: self.program.clone(), flags: self.flags.clone() }
@@ -255,7 +255,7 @@ fn count(lab: &mut Lab, builds: &[Build], how: Comparison) -> Result<Vec<Option<
     }
     lab.say(&format!("counting {} builds", builds.len()));
     let known: Vec<bool> = builds.iter().map(|build| cachegrind::knows_instructions_of(&build.program)).collect();
-    let what: Vec<(&Path, Count)> = builds
+    let what: Vec<(&Path, CountSpec)> = builds
         .iter()
         .zip(&known)
         .filter(|(build, known)| {
@@ -270,13 +270,13 @@ fn count(lab: &mut Lab, builds: &[Build], how: Comparison) -> Result<Vec<Option<
                  --background inline {} {}",
                 how.warehouses, how.flags, build.flags
             );
-            let count = Count {
+            let count = CountSpec {
                 args: arguments(&line),
                 length_flag: "--transactions",
                 lengths: LENGTHS,
-                each: 1.0,
-                i1: Geometry::USUAL,
-                behind: Behind::USUAL,
+                work_per_unit: 1.0,
+                i1: Geometry::DEFAULT,
+                data_caches: DataCaches::DEFAULT,
                 warehouses: Some(how.warehouses),
             };
             (build.program.as_path(), count)
@@ -318,7 +318,7 @@ mod tests {
     fn a_list_keeps_one_build_of_a_name_and_knows_those_that_are_gone() {
         let mut matrix = Matrix::default();
         let here = std::env::current_exe().unwrap();
-        let listed = |program: &Path| Listed {
+        let listed = |program: &Path| BuildEntry {
             name: ALL.into(),
             program: program.into(),
             flags: String::new(),

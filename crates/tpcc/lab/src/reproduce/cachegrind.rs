@@ -14,16 +14,16 @@ use tpcc_core::workload::reading::read_output;
 
 /// Geometry of the simulated data cache and of the level behind both first-level caches: bytes, ways, bytes of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Behind {
+pub struct DataCaches {
     /// First-level data cache.
     pub d1: &'static str,
     /// Cache behind both first-level caches.
     pub ll: &'static str,
 }
 
-impl Behind {
+impl DataCaches {
     /// Default for counts that concern the first level.
-    pub const USUAL: Behind = Behind { d1: "32768,8,64", ll: "33554432,16,64" };
+    pub const DEFAULT: DataCaches = DataCaches { d1: "32768,8,64", ll: "33554432,16,64" };
 }
 
 /// Counts of one unit of work, a transaction or an operation.
@@ -71,7 +71,7 @@ impl Totals {
     }
 
     /// Counts of one unit, if `other` is a run with `units` more units than this one.
-    pub fn to(&self, other: &Totals, units: f64) -> Counts {
+    pub fn per_unit(&self, other: &Totals, units: f64) -> Counts {
         let of = |names: &[&str]| {
             let sum =
                 |totals: &Totals| names.iter().map(|name| totals.0.get(*name).copied().unwrap_or(0.0)).sum::<f64>();
@@ -109,7 +109,13 @@ pub fn knows_instructions_of(program: &Path) -> bool {
 }
 
 /// Runs a program under Cachegrind and reads the totals. Temporary files are in `scratch`.
-pub fn totals(program: &Path, args: &[String], i1: Geometry, behind: Behind, scratch: &Path) -> Result<Totals, Error> {
+pub fn totals(
+    program: &Path,
+    args: &[String],
+    i1: Geometry,
+    data_caches: DataCaches,
+    scratch: &Path,
+) -> Result<Totals, Error> {
     static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let file = scratch.join(format!("cachegrind-{number}.out"));
@@ -117,7 +123,7 @@ pub fn totals(program: &Path, args: &[String], i1: Geometry, behind: Behind, scr
     command
         .args(["--tool=cachegrind", "--cache-sim=yes", "--branch-sim=yes"])
         .arg(format!("--I1={i1}"))
-        .args([format!("--D1={}", behind.d1), format!("--LL={}", behind.ll)])
+        .args([format!("--D1={}", data_caches.d1), format!("--LL={}", data_caches.ll)])
         .arg(format!("--cachegrind-out-file={}", file.display()))
         .arg(program)
         .args(args);
@@ -126,12 +132,12 @@ pub fn totals(program: &Path, args: &[String], i1: Geometry, behind: Behind, scr
     let _ = std::fs::remove_file(&file);
     match Totals::of(&text) {
         Some(totals) if ended.status.success() => Ok(totals),
-        _ => Err(Error::failed(format!("cachegrind: tpcc {}: {}", args.join(" "), ended.last_words()))),
+        _ => Err(Error::failed(format!("cachegrind: tpcc {}: {}", args.join(" "), ended.last_lines()))),
     }
 }
 
 /// Share of `before` that is saved: 0.9 if `after` is a tenth of it. None if `before` is not positive.
-pub fn saved(before: f64, after: f64) -> Option<f64> {
+pub fn saved_share(before: f64, after: f64) -> Option<f64> {
     (before > 0.0).then(|| 1.0 - after / before)
 }
 
@@ -163,7 +169,7 @@ mod tests {
                      summary: 1000 10 1 300 20 2 200 5 1 100 8 10 2\n";
         let long = short.replace("1000 10", "5000 90").replace("300 20", "300 60").replace("100 8", "180 12");
         let (short, long) = (Totals::of(short).unwrap(), Totals::of(&long).unwrap());
-        let counts = short.to(&long, 40.0);
+        let counts = short.per_unit(&long, 40.0);
         let expected = Counts {
             instructions: 100.0,
             i1: 2.0,
@@ -179,6 +185,6 @@ mod tests {
 
     #[test]
     fn what_is_saved_of_nothing_is_nothing() {
-        assert_eq!((saved(100.0, 10.0), saved(0.0, 0.0)), (Some(0.9), None));
+        assert_eq!((saved_share(100.0, 10.0), saved_share(0.0, 0.0)), (Some(0.9), None));
     }
 }

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use super::figures::{figures, file_name, series_csv};
 use super::lab::Lab;
 use super::needs;
-use super::page::{Absent, Entry, claims, reproduce_page};
+use super::page::{ExperimentInfo, ExperimentOutcome, claims, reproduce_page};
 use super::report::{ClaimVerdict, Report};
-use super::{EXECUTABLE, Experiment, PAPERS, Paper, Results, compiler, executable, find, ids};
+use super::{EXECUTABLE_KEY, Experiment, PAPERS, Paper, Results, compiler, executable, find, ids};
 use crate::page::figure::quoted;
 use crate::page::ink::Canvas;
 use crate::page::plot::svg;
@@ -46,9 +46,9 @@ pub struct Campaign<'a> {
 
 /// Outcome of a campaign.
 #[derive(Debug)]
-pub struct Kept {
+pub struct CampaignOutcome {
     /// All experiments of the page.
-    pub outcomes: Vec<Entry>,
+    pub outcomes: Vec<ExperimentOutcome>,
     /// Number of selected experiments.
     pub chosen: usize,
     /// Number of experiments that were run now.
@@ -61,15 +61,15 @@ pub struct Kept {
     pub index: PathBuf,
 }
 
-type Chosen = (&'static Paper, &'static Experiment);
+type PaperExperiment = (&'static Paper, &'static Experiment);
 
 /// Runs the selected experiments and keeps their results. A failed experiment is part of the outcome. Returns an error if
 /// the selection is wrong, if the needs of the experiments cannot be met, or if files cannot be written.
-pub fn keep(order: &Campaign<'_>) -> Result<Kept, Error> {
-    let chosen = choose(order)?;
+pub fn run(campaign: &Campaign<'_>) -> Result<CampaignOutcome, Error> {
+    let chosen = select(campaign)?;
     // Digest of the file as it is now: the program may be rebuilt while experiments run.
     let _ = executable::digest();
-    let out = order.out;
+    let out = campaign.out;
     let cannot = |e: std::io::Error| {
         Error::failed(format!("{}: cannot be written: {e}", out.display())).help("pass another directory with --out")
     };
@@ -77,33 +77,39 @@ pub fn keep(order: &Campaign<'_>) -> Result<Kept, Error> {
     let index = out.join("index.html");
     // Checks that files can be written before hours are spent.
     fs::OpenOptions::new().append(true).create(true).open(&index).map_err(cannot)?;
-    let mut outcomes: Vec<Entry> = Vec::new();
-    let mut to_run: Vec<Chosen> = Vec::new();
+    let mut outcomes: Vec<ExperimentOutcome> = Vec::new();
+    let mut to_run: Vec<PaperExperiment> = Vec::new();
     for (paper, experiment) in PAPERS.iter().flat_map(|paper| paper.experiments.iter().map(move |e| (paper, e))) {
         let is_chosen = chosen.iter().any(|(_, of)| of.id == experiment.id);
-        let saved = saved(&out.join(experiment.id));
+        let saved = read_result(&out.join(experiment.id));
         match saved {
-            Some(report) if !is_chosen || order.resume && is_current(&report, order.quick) => {
-                outcomes.push(Entry::Done(Box::new(report)));
+            Some(report) if !is_chosen || campaign.resume && is_current(&report, campaign.quick) => {
+                outcomes.push(ExperimentOutcome::Done(Box::new(report)));
             }
             _ if is_chosen => {
-                outcomes.push(Entry::Open(absent(experiment)));
+                outcomes.push(ExperimentOutcome::NotRun(info(experiment)));
                 to_run.push((paper, experiment));
             }
             _ => {}
         }
     }
-    let mut kept =
-        Kept { chosen: chosen.len(), known: chosen.len() - to_run.len(), outcomes, ran: 0, interrupted: false, index };
-    if let Err(error) = begin(order, &to_run, kept.known) {
-        if fs::metadata(&kept.index).is_ok_and(|file| file.len() == 0) {
-            let _ = fs::remove_file(&kept.index);
+    let mut result = CampaignOutcome {
+        chosen: chosen.len(),
+        known: chosen.len() - to_run.len(),
+        outcomes,
+        ran: 0,
+        interrupted: false,
+        index,
+    };
+    if let Err(error) = announce_needs(campaign, &to_run, result.known) {
+        if fs::metadata(&result.index).is_ok_and(|file| file.len() == 0) {
+            let _ = fs::remove_file(&result.index);
         }
         return Err(error);
     }
     // Old results are removed first, so that no directory has both old and new files, however this ends.
-    to_run.iter().try_for_each(|(_, experiment)| clear(&out.join(experiment.id))).map_err(cannot)?;
-    write_page(&kept)?;
+    to_run.iter().try_for_each(|(_, experiment)| remove_old_files(&out.join(experiment.id))).map_err(cannot)?;
+    write_page(&result)?;
     let mut lab: Option<(&str, Lab)> = None;
     for (paper, experiment) in to_run {
         if interrupt::requested() {
@@ -112,52 +118,53 @@ pub fn keep(order: &Campaign<'_>) -> Result<Kept, Error> {
         // Removes the databases of the previous paper first.
         if lab.as_ref().is_none_or(|(of, _)| *of != paper.id) {
             drop(lab.take());
-            let mut next = Lab::open(order.data, order.quick)?;
+            let mut next = Lab::open(campaign.data, campaign.quick)?;
             next.builds = false;
             lab = Some((paper.id, next));
         }
         let Some((_, lab)) = &mut lab else { continue };
-        let outcome = match one(lab, paper, experiment) {
+        let outcome = match run_experiment(lab, paper, experiment) {
             Ok(report) => {
                 write_files(&out.join(experiment.id), &report).map_err(cannot)?;
-                Entry::Done(Box::new(report))
+                ExperimentOutcome::Done(Box::new(report))
             }
             Err(_) if interrupt::requested() => break,
             Err(error) => {
                 lab.say(&format!("{} failed: {}", experiment.id, error.message()));
-                Entry::Failed(absent(experiment), error.message().to_owned())
+                ExperimentOutcome::Failed(info(experiment), error.message().to_owned())
             }
         };
-        kept.ran += 1;
-        if let Some(place) = kept.outcomes.iter_mut().find(|known| known.id() == experiment.id) {
+        result.ran += 1;
+        if let Some(place) = result.outcomes.iter_mut().find(|known| known.id() == experiment.id) {
             *place = outcome;
         }
-        write_page(&kept)?;
+        write_page(&result)?;
     }
-    kept.interrupted = interrupt::requested();
-    Ok(kept)
+    result.interrupted = interrupt::requested();
+    Ok(result)
 }
 
 /// Experiments that the campaign selects.
-fn choose(order: &Campaign<'_>) -> Result<Vec<Chosen>, Error> {
-    let all = find(order.id)?;
-    for id in order.only {
+fn select(campaign: &Campaign<'_>) -> Result<Vec<PaperExperiment>, Error> {
+    let all = find(campaign.id)?;
+    for id in campaign.only {
         if !ids().any(|known| known == id) {
             return Err(Error::usage(format!("--only {id}: no such experiment"))
                 .help("'tpcc reproduce --list' says what there is"));
         }
     }
-    let wanted = |(paper, experiment): &Chosen| order.only.iter().any(|id| *id == experiment.id || *id == paper.id);
-    let some: Vec<Chosen> = all.into_iter().filter(|of| order.only.is_empty() || wanted(of)).collect();
+    let wanted =
+        |(paper, experiment): &PaperExperiment| campaign.only.iter().any(|id| *id == experiment.id || *id == paper.id);
+    let some: Vec<PaperExperiment> = all.into_iter().filter(|of| campaign.only.is_empty() || wanted(of)).collect();
     if some.is_empty() {
-        return Err(Error::usage(format!("--only {}: none of {}", order.only.join(","), order.id))
+        return Err(Error::usage(format!("--only {}: none of {}", campaign.only.join(","), campaign.id))
             .help("name experiments of it, or leave --only out"));
     }
     Ok(some)
 }
 
 /// Reports the needs of the experiments. Returns an error if they cannot be met.
-fn begin(order: &Campaign<'_>, to_run: &[Chosen], known: usize) -> Result<(), Error> {
+fn announce_needs(campaign: &Campaign<'_>, to_run: &[PaperExperiment], known: usize) -> Result<(), Error> {
     let experiments: Vec<&Experiment> = to_run.iter().map(|(_, experiment)| *experiment).collect();
     if known > 0 {
         say(format_args!("{known} with a result of this build and these settings: not run again"));
@@ -165,28 +172,28 @@ fn begin(order: &Campaign<'_>, to_run: &[Chosen], known: usize) -> Result<(), Er
     if experiments.is_empty() {
         return Ok(());
     }
-    let data = order.data.map_or_else(std::env::temp_dir, Path::to_owned);
+    let data = campaign.data.map_or_else(std::env::temp_dir, Path::to_owned);
     // Experiments that compare builds take no time if there are no builds.
-    let compares_builds = |(paper, _): &&Chosen| paper.id == compiler::PAPER.id;
+    let compares_builds = |(paper, _): &&PaperExperiment| paper.id == compiler::PAPER.id;
     let absent = to_run.iter().find(compares_builds).and_then(|_| compiler::why_absent());
     let timed =
         to_run.iter().filter(|of| absent.is_none() || !compares_builds(of)).map(|(_, e)| *e).collect::<Vec<_>>();
-    say(needs::told(&experiments, &timed, order.quick, &data));
+    say(needs::summary(&experiments, &timed, campaign.quick, &data));
     if let Some(why) = absent {
         say(format_args!("those of {} will find nothing: {why}", compiler::PAPER.id));
     }
-    if let Some(warning) = needs::check(&experiments, order.quick, &data)? {
+    if let Some(warning) = needs::check(&experiments, campaign.quick, &data)? {
         say(warning);
     }
     Ok(())
 }
 
-fn absent(experiment: &Experiment) -> Absent {
-    Absent { id: experiment.id.to_owned(), title: experiment.title.to_owned() }
+fn info(experiment: &Experiment) -> ExperimentInfo {
+    ExperimentInfo { id: experiment.id.to_owned(), title: experiment.title.to_owned() }
 }
 
 /// Runs one experiment.
-fn one(lab: &mut Lab, paper: &Paper, experiment: &Experiment) -> Result<Report, Error> {
+fn run_experiment(lab: &mut Lab, paper: &Paper, experiment: &Experiment) -> Result<Report, Error> {
     let mut results = Results::default();
     lab.announce(experiment);
     let (cpu, start) = (CpuTime::now(), std::time::Instant::now());
@@ -195,7 +202,7 @@ fn one(lab: &mut Lab, paper: &Paper, experiment: &Experiment) -> Result<Report, 
 }
 
 /// Reads a kept result; none if it is missing or cannot be read.
-fn saved(directory: &Path) -> Option<Report> {
+fn read_result(directory: &Path) -> Option<Report> {
     let text = read_file(&directory.join(RESULT), MAX_RESULT_BYTES, "what 'tpcc reproduce --json' wrote").ok()?;
     let report: Report = serde_json::from_slice(&text).ok()?;
     (report.schema == schema_of("reproduce")).then_some(report)
@@ -209,14 +216,14 @@ fn is_current(report: &Report, quick: bool) -> bool {
     then.version == now.version
         && (&then.commit, then.dirty, &then.profile, &then.built_with)
             == (&now.commit, now.dirty, &now.profile, &now.built_with)
-        && executable::digest().is_some_and(|own| report.config.get(EXECUTABLE) == Some(&own.into()))
+        && executable::digest().is_some_and(|own| report.config.get(EXECUTABLE_KEY) == Some(&own.into()))
         && report.config.get("quick") == Some(&quick.into())
         && report.config.get("seed") == Some(&super::lab::SEED.into())
         && (machine.cores, &machine.cpu) == (here.cores, &here.cpu)
 }
 
 /// Removes the files of an earlier call, and no others.
-fn clear(directory: &Path) -> std::io::Result<()> {
+fn remove_old_files(directory: &Path) -> std::io::Result<()> {
     let Ok(entries) = fs::read_dir(directory) else { return Ok(()) };
     for entry in entries {
         let path = entry?.path();
@@ -264,18 +271,18 @@ fn claims_csv(report: &Report) -> String {
     text
 }
 
-fn write_page(kept: &Kept) -> Result<(), Error> {
-    let index = &kept.index;
-    replace(index, reproduce_page(&kept.outcomes).as_bytes())
+fn write_page(result: &CampaignOutcome) -> Result<(), Error> {
+    let index = &result.index;
+    replace(index, reproduce_page(&result.outcomes).as_bytes())
         .map_err(|e| Error::failed(format!("{}: cannot be written: {e}", index.display())))
 }
 
-impl Kept {
+impl CampaignOutcome {
     /// All results as one report, for `--json`.
-    pub fn together(&self, id: &str) -> Report {
+    pub fn combined_report(&self, id: &str) -> Report {
         let done = || {
             self.outcomes.iter().filter_map(|outcome| match outcome {
-                Entry::Done(report) => Some(&**report),
+                ExperimentOutcome::Done(report) => Some(&**report),
                 _ => None,
             })
         };
@@ -309,7 +316,7 @@ impl Kept {
     /// Ids and error messages of failed experiments.
     pub fn failed(&self) -> Vec<(&str, &str)> {
         let failed = self.outcomes.iter().filter_map(|outcome| match outcome {
-            Entry::Failed(of, why) => Some((of.id.as_str(), why.as_str())),
+            ExperimentOutcome::Failed(of, why) => Some((of.id.as_str(), why.as_str())),
             _ => None,
         });
         failed.collect()
@@ -333,16 +340,16 @@ mod tests {
         let out = directory("files");
         let mut series = Series::new("a-1 x, y", "n", "ns");
         series.push_exact(1_u32, Some(2.0));
-        let report = report("a-1", vec![series], vec![super::super::claims::LOOKUP.found(3.0, "of, 16")]);
+        let report = report("a-1", vec![series], vec![super::super::claims::LOOKUP.exact(3.0, "of, 16")]);
         write_files(&out, &report).unwrap();
         let mut names: Vec<String> =
             fs::read_dir(&out).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();
         assert_eq!(names, ["01-a-1-ns.svg", "01-a-1-x-y.csv", "claims.csv", "result.json"]);
-        let again = saved(&out).unwrap();
+        let again = read_result(&out).unwrap();
         assert_eq!((again.id.as_str(), again.claims.as_slice()), ("a-1", report.claims.as_slice()));
         fs::write(out.join("notes.txt"), "the user's").unwrap();
-        clear(&out).unwrap();
+        remove_old_files(&out).unwrap();
         assert_eq!(fs::read_dir(&out).unwrap().count(), 1, "only what is ours goes");
         fs::remove_dir_all(&out).unwrap();
     }
@@ -358,9 +365,9 @@ mod tests {
         other.machine.cpu = Some("another".into());
         assert!(!is_current(&other, true));
         let mut other = current.clone();
-        other.config.insert(EXECUTABLE.into(), "another".into());
+        other.config.insert(EXECUTABLE_KEY.into(), "another".into());
         assert!(!is_current(&other, true), "built again from changed sources");
-        other.config.remove(EXECUTABLE);
+        other.config.remove(EXECUTABLE_KEY);
         assert!(!is_current(&other, true), "not known");
         let mut other = current;
         other.config.insert("seed".into(), 1.into());
@@ -369,16 +376,16 @@ mod tests {
 
     #[test]
     fn some_can_be_chosen() {
-        let order = |id: &'static str, only: &[&str]| {
+        let campaign = |id: &'static str, only: &[&str]| {
             let only: Vec<String> = only.iter().map(|id| (*id).to_owned()).collect();
-            let order = Campaign { id, only: &only, quick: true, resume: false, data: None, out: Path::new(".") };
-            choose(&order).map(|all| all.iter().map(|(_, e)| e.id).collect::<Vec<_>>())
+            let campaign = Campaign { id, only: &only, quick: true, resume: false, data: None, out: Path::new(".") };
+            select(&campaign).map(|all| all.iter().map(|(_, e)| e.id).collect::<Vec<_>>())
         };
-        assert_eq!(order("all", &["itas-decision", "steps-fig2"]).unwrap(), ["steps-fig2", "itas-decision"]);
-        assert_eq!(order("steps", &["steps"]).unwrap().len(), PAPERS[0].experiments.len());
-        assert_eq!(order("all", &["steps-fig99"]).unwrap_err().status(), 2);
-        assert_eq!(order("itas", &["steps-fig2"]).unwrap_err().status(), 2);
+        assert_eq!(campaign("all", &["itas-decision", "steps-fig2"]).unwrap(), ["steps-fig2", "itas-decision"]);
+        assert_eq!(campaign("steps", &["steps"]).unwrap().len(), PAPERS[0].experiments.len());
+        assert_eq!(campaign("all", &["steps-fig99"]).unwrap_err().status(), 2);
+        assert_eq!(campaign("itas", &["steps-fig2"]).unwrap_err().status(), 2);
         let all: usize = PAPERS.iter().map(|paper| paper.experiments.len()).sum();
-        assert_eq!(order("all", &[]).unwrap().len(), all);
+        assert_eq!(campaign("all", &[]).unwrap().len(), all);
     }
 }

@@ -16,13 +16,13 @@ use tpcc_core::workload::reading::{MAX_OUTPUT_BYTES, read_within};
 use tpcc_core::workload::words::in_mib;
 
 /// Interval at which a running program is polled.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Time that a program has to end after a signal.
-const PATIENCE: Duration = Duration::from_secs(5);
+const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Result of a program that has ended.
 #[derive(Debug)]
-pub struct ChildEnd {
+pub struct ChildOutput {
     /// Exit status.
     pub status: ExitStatus,
     /// Output on stdout.
@@ -31,9 +31,9 @@ pub struct ChildEnd {
     pub stderr: String,
 }
 
-impl ChildEnd {
+impl ChildOutput {
     /// Last lines of the output, for an error message.
-    pub fn last_words(&self) -> String {
+    pub fn last_lines(&self) -> String {
         let said = if self.stderr.trim().is_empty() { &self.stdout } else { &self.stderr };
         let lines: Vec<&str> = said.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
         lines[lines.len().saturating_sub(3)..].join("; ")
@@ -42,7 +42,7 @@ impl ChildEnd {
 
 /// Runs a program to its end. On Ctrl-C the program is terminated, and the error reports the interruption. Its output is in
 /// files in `scratch` while it runs.
-pub fn run(command: &mut Command, scratch: &Path) -> Result<ChildEnd, Error> {
+pub fn run(command: &mut Command, scratch: &Path) -> Result<ChildOutput, Error> {
     let name = command.get_program().to_string_lossy().into_owned();
     let failed = |e: std::io::Error| Error::failed(format!("{name}: cannot be run: {e}"));
     let file = || {
@@ -64,21 +64,21 @@ pub fn run(command: &mut Command, scratch: &Path) -> Result<ChildEnd, Error> {
         .process_group(0)
         .spawn()
         .map_err(failed)?;
-    let mut told = None;
+    let mut signalled = None;
     let status = loop {
         if let Some(status) = child.try_wait().map_err(failed)? {
             break status;
         }
         if interrupt::requested() {
-            let since = *told.get_or_insert_with(|| {
+            let since = *signalled.get_or_insert_with(|| {
                 let _ = kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM);
                 Instant::now()
             });
-            if since.elapsed() > PATIENCE {
+            if since.elapsed() > KILL_TIMEOUT {
                 let _ = child.kill();
             }
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     };
     if interrupt::requested() {
         return Err(interrupted());
@@ -90,7 +90,7 @@ pub fn run(command: &mut Command, scratch: &Path) -> Result<ChildEnd, Error> {
             bytes.ok_or_else(|| std::io::Error::other(format!("it printed more than {}", in_mib(MAX_OUTPUT_BYTES))))?;
         Ok::<String, std::io::Error>(String::from_utf8_lossy(&bytes).into_owned())
     };
-    Ok(ChildEnd { status, stdout: text(&mut stdout).map_err(failed)?, stderr: text(&mut stderr).map_err(failed)? })
+    Ok(ChildOutput { status, stdout: text(&mut stdout).map_err(failed)?, stderr: text(&mut stderr).map_err(failed)? })
 }
 
 /// Error of an experiment that the user has interrupted.
@@ -107,7 +107,7 @@ mod tests {
         let ended =
             run(Command::new("sh").args(["-c", "echo one; echo two >&2; exit 3"]), &std::env::temp_dir()).unwrap();
         assert_eq!((ended.stdout.as_str(), ended.stderr.as_str(), ended.status.code()), ("one\n", "two\n", Some(3)));
-        assert_eq!(ended.last_words(), "two");
+        assert_eq!(ended.last_lines(), "two");
         let error = run(&mut Command::new("no-such-program-anywhere"), &std::env::temp_dir()).unwrap_err();
         assert!(error.to_string().contains("no-such-program-anywhere"), "{error}");
     }

@@ -11,10 +11,10 @@ use sha2::{Digest, Sha256};
 /// SHA-256 of this program's own file in hexadecimal, as of the first call; none if the file cannot be read.
 pub(super) fn digest() -> Option<&'static str> {
     static DIGEST: OnceLock<Option<String>> = OnceLock::new();
-    DIGEST.get_or_init(|| std::env::current_exe().and_then(File::open).and_then(of).ok()).as_deref()
+    DIGEST.get_or_init(|| std::env::current_exe().and_then(File::open).and_then(digest_of).ok()).as_deref()
 }
 
-fn of(mut file: impl Read) -> io::Result<String> {
+fn digest_of(mut file: impl Read) -> io::Result<String> {
     let (mut digest, mut part) = (Sha256::new(), vec![0; 1 << 16]);
     loop {
         match file.read(&mut part)? {
@@ -35,7 +35,7 @@ mod tests {
 
     #[test]
     fn a_file_is_known_by_its_bytes() {
-        assert_eq!(of(&b"abc"[..]).unwrap(), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+        assert_eq!(digest_of(&b"abc"[..]).unwrap(), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
         assert_eq!(digest().map(str::len), Some(64));
     }
 }

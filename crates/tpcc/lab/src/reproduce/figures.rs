@@ -8,8 +8,8 @@ use std::fmt::Write;
 
 use indexmap::IndexMap;
 
-use super::report::{Series, X};
-use crate::page::figure::{At, AxisSteps, Figure, Finder, PlotLine, Point, quoted};
+use super::report::{Series, XValue};
+use crate::page::figure::{AxisSpacing, Figure, PlotLine, Point, Source, XPosition, quoted};
 use crate::page::ink::MOST_LINES;
 
 /// A series with its short name.
@@ -37,7 +37,7 @@ pub(super) fn figures<'a>(experiment: &str, series: impl IntoIterator<Item = &'a
     }
     let mut figures = Vec::new();
     for ((x, y, table), parts) in groups {
-        for (what, parts) in few_enough(parts) {
+        for (what, parts) in split_groups(parts) {
             figures.push(figure(experiment, &x, y, &table, &what, &parts));
         }
     }
@@ -58,7 +58,7 @@ fn name_of(experiment: &str, name: &str) -> (String, String) {
 }
 
 /// Groups of at most six parts, each with the common start of its names.
-fn few_enough(parts: Vec<Part<'_>>) -> Vec<(String, Vec<Part<'_>>)> {
+fn split_groups(parts: Vec<Part<'_>>) -> Vec<(String, Vec<Part<'_>>)> {
     if parts.len() <= MOST_LINES {
         return vec![(String::new(), parts)];
     }
@@ -91,19 +91,19 @@ fn figure(experiment: &str, x: &str, y: &str, table: &str, what: &str, parts: &[
             let of = |list: &[Option<f64>]| list.get(place).copied().flatten();
             Point {
                 x: match x {
-                    X::Number(number) => At::Number(*number),
-                    X::Name(name) => At::Name(name.clone()),
+                    XValue::Number(number) => XPosition::Number(*number),
+                    XValue::Name(name) => XPosition::Name(name.clone()),
                 },
                 y: of(&series.y),
                 interval: of(&series.low).zip(of(&series.high)).filter(|(low, high)| low < high),
             }
         });
-        let of = if part.name.split(|c: char| !c.is_alphanumeric()).any(|word| word == "paper") {
-            Finder::Paper
+        let source = if part.name.split(|c: char| !c.is_alphanumeric()).any(|word| word == "paper") {
+            Source::Paper
         } else {
-            Finder::Here
+            Source::Measured
         };
-        PlotLine { name: own, of, points: points.collect() }
+        PlotLine { name: own, source, points: points.collect() }
     });
     let mut lines: Vec<PlotLine> = lines.collect();
     let mut title = experiment.to_owned();
@@ -118,7 +118,7 @@ fn figure(experiment: &str, x: &str, y: &str, table: &str, what: &str, parts: &[
     {
         only.name.clear();
     }
-    Figure { title, x_label: x.to_owned(), y_label: y.to_owned(), lines, marks: vec![], x_steps: AxisSteps::AsTheySpan }
+    Figure { title, x_label: x.to_owned(), y_label: y.to_owned(), lines, marks: vec![], x_spacing: AxisSpacing::Auto }
 }
 
 /// A series as a CSV file.
@@ -128,8 +128,8 @@ pub(super) fn series_csv(series: &Series) -> String {
         let number =
             |list: &[Option<f64>]| list.get(place).copied().flatten().map_or(String::new(), |value| value.to_string());
         let x = match x {
-            X::Number(x) => x.to_string(),
-            X::Name(name) => quoted(name),
+            XValue::Number(x) => x.to_string(),
+            XValue::Name(name) => quoted(name),
         };
         let _ = writeln!(text, "{x},{},{},{}", number(&series.y), number(&series.low), number(&series.high));
     }
@@ -192,7 +192,10 @@ mod tests {
         let all = [series("e-1 table2 paper, large", "n", "ns"), series("e-1 table2 here", "n", "ns")];
         let figures = figures("e-1", &all);
         assert_eq!(figures[0].title, "e-1, table2: ns");
-        assert_eq!(figures[0].lines.iter().map(|line| line.of).collect::<Vec<_>>(), [Finder::Paper, Finder::Here]);
+        assert_eq!(
+            figures[0].lines.iter().map(|line| line.source).collect::<Vec<_>>(),
+            [Source::Paper, Source::Measured]
+        );
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::cachegrind::{self, Behind, Counts, Totals};
+use super::cachegrind::{self, Counts, DataCaches, Totals};
 use super::child;
 use super::directory::{self, Directory};
 use super::report::Spread;
@@ -54,7 +54,7 @@ pub struct Lab {
 
 /// A program to count: its arguments without the number of units, and two such numbers.
 #[derive(Clone, Debug)]
-pub struct Count {
+pub struct CountSpec {
     /// Arguments before the flag that takes the number.
     pub args: Vec<String>,
     /// Flag that takes the number.
@@ -62,11 +62,11 @@ pub struct Count {
     /// Numbers of the short and of the long run.
     pub lengths: (u64, u64),
     /// Units of work for each unit of the flag's number.
-    pub each: f64,
+    pub work_per_unit: f64,
     /// Instruction cache.
     pub i1: Geometry,
     /// Data cache, and the level behind both.
-    pub behind: Behind,
+    pub data_caches: DataCaches,
     /// Number of warehouses of its database; none if it has its own data.
     pub warehouses: Option<u32>,
 }
@@ -129,7 +129,7 @@ impl Lab {
         let ended = child::run(command.args(args).arg("--json").arg(&file), self.scratch())?;
         let said = |why: &str| Error::failed(format!("tpcc {}: {why}", args.join(" ")));
         if !ended.status.success() {
-            return Err(said(&ended.last_words()));
+            return Err(said(&ended.last_lines()));
         }
         let text = read_file(&file, MAX_RESULT_BYTES, "what 'tpcc --json' wrote");
         let _ = std::fs::remove_file(&file);
@@ -138,26 +138,26 @@ impl Lab {
     }
 
     /// Result that another experiment has stored under this name.
-    pub fn known(&self, name: &str) -> Option<Value> {
+    pub fn stored_result(&self, name: &str) -> Option<Value> {
         self.runs.get(name).cloned()
     }
 
     /// Stores the result of a run for the experiments that follow.
-    pub fn know(&mut self, name: String, run: Value) {
+    pub fn store_result(&mut self, name: String, run: Value) {
         self.runs.insert(name, run);
     }
 
     /// Directory of a database with `warehouses` warehouses, which is loaded at the first call.
     pub fn database(&mut self, warehouses: u32) -> Result<PathBuf, Error> {
-        self.database_that(warehouses, false)
+        self.find_or_load_database(warehouses, false)
     }
 
     /// Directory of a database with `warehouses` warehouses on which nothing runs. Counted runs begin with a copy of it.
     pub fn untouched(&mut self, warehouses: u32) -> Result<PathBuf, Error> {
-        self.database_that(warehouses, true)
+        self.find_or_load_database(warehouses, true)
     }
 
-    fn database_that(&mut self, warehouses: u32, is_untouched: bool) -> Result<PathBuf, Error> {
+    fn find_or_load_database(&mut self, warehouses: u32, is_untouched: bool) -> Result<PathBuf, Error> {
         if let Some(path) = self.databases.get(&(warehouses, is_untouched)) {
             return Ok(path.clone());
         }
@@ -168,7 +168,7 @@ impl Lab {
             // An interrupted load leaves files that look like a database: only a complete one gets the final name.
             let part = path.with_extension("part");
             directory::remove(&part)?;
-            self.tpcc(&words(&format!("load --warehouses {warehouses} --seed {SEED} --data"), &part))?;
+            self.tpcc(&arguments_with_path(&format!("load --warehouses {warehouses} --seed {SEED} --data"), &part))?;
             std::fs::rename(&part, &path).map_err(|e| {
                 Error::failed(format!("{}: cannot be renamed to {}: {e}", part.display(), path.display()))
                     .help("name another directory with --data")
@@ -202,18 +202,18 @@ impl Lab {
         let begin = format!(
             "run --warehouses {of} --durability async --buffer-pool {pool} --check off --seed {SEED} {how} --data"
         );
-        Ok(words(&begin, &data))
+        Ok(arguments_with_path(&begin, &data))
     }
 
     /// Counts each of `what`, two programs at the same time if there are two cores. None if nothing can be counted.
-    pub fn count(&mut self, what: &[Count]) -> Result<Option<Vec<Counts>>, Error> {
+    pub fn count(&mut self, what: &[CountSpec]) -> Result<Option<Vec<Counts>>, Error> {
         let program = self.program.clone();
-        let what: Vec<(&Path, Count)> = what.iter().map(|count| (program.as_path(), count.clone())).collect();
+        let what: Vec<(&Path, CountSpec)> = what.iter().map(|count| (program.as_path(), count.clone())).collect();
         self.count_programs(&what)
     }
 
     /// Like [`Lab::count`], with a `tpcc` for each.
-    pub fn count_programs(&mut self, what: &[(&Path, Count)]) -> Result<Option<Vec<Counts>>, Error> {
+    pub fn count_programs(&mut self, what: &[(&Path, CountSpec)]) -> Result<Option<Vec<Counts>>, Error> {
         if self.uncountable.is_some() {
             return Ok(None);
         }
@@ -234,19 +234,19 @@ impl Lab {
             if let Some(warehouses) = count.warehouses {
                 let own = self.directory.path().join(format!("counted-{}", place % lanes));
                 args.extend(["--data".to_owned(), own.display().to_string()]);
-                data = Some((self.database_that(warehouses, true)?, own));
+                data = Some((self.find_or_load_database(warehouses, true)?, own));
             }
-            arguments.push((*program, args, (count.i1, count.behind), data));
+            arguments.push((*program, args, (count.i1, count.data_caches), data));
         }
         let scratch = self.directory.path();
         let lane = |lane: usize| {
             let mine = arguments.iter().enumerate().skip(lane).step_by(lanes);
-            mine.map(|(place, (program, args, (i1, behind), data))| {
+            mine.map(|(place, (program, args, (i1, data_caches), data))| {
                 // The cost of opening a database depends on its history: each run begins with the same copy.
                 if let Some((untouched, own)) = data {
                     directory::copy(untouched, own)?;
                 }
-                let totals = cachegrind::totals(program, args, *i1, *behind, scratch)?;
+                let totals = cachegrind::totals(program, args, *i1, *data_caches, scratch)?;
                 Ok((place, totals))
             })
             .collect::<Result<Vec<(usize, Totals)>, Error>>()
@@ -269,9 +269,10 @@ impl Lab {
         for (pair, totals) in runs.chunks(2).zip(found.chunks(2)) {
             let ([(number, short), (_, long)], [(_, before), (_, after)]) = (pair, totals) else { continue };
             let (program, count) = &what[*number];
-            self.counted.insert(key(program, count), before.to(after, (long - short) as f64 * count.each));
+            self.counted
+                .insert(key(program, count), before.per_unit(after, (long - short) as f64 * count.work_per_unit));
         }
-        let counted = |(program, count): &(&Path, Count)| self.counted.get(&key(program, count)).copied();
+        let counted = |(program, count): &(&Path, CountSpec)| self.counted.get(&key(program, count)).copied();
         Ok(Some(what.iter().filter_map(counted).collect()))
     }
 
@@ -311,7 +312,7 @@ impl Lab {
 }
 
 /// Splits a line into arguments, and adds a path as the last one.
-pub fn words(text: &str, path: &Path) -> Vec<String> {
+pub fn arguments_with_path(text: &str, path: &Path) -> Vec<String> {
     arguments(text).into_iter().chain([path.display().to_string()]).collect()
 }
 
@@ -320,9 +321,9 @@ pub fn arguments(line: &str) -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()
 }
 
-fn key(program: &Path, count: &Count) -> String {
-    let Count { args, lengths, i1, behind, warehouses, .. } = count;
-    format!("{} {} {lengths:?} {i1} {behind:?} {warehouses:?}", program.display(), args.join(" "))
+fn key(program: &Path, count: &CountSpec) -> String {
+    let CountSpec { args, lengths, i1, data_caches, warehouses, .. } = count;
+    format!("{} {} {lengths:?} {i1} {data_caches:?} {warehouses:?}", program.display(), args.join(" "))
 }
 
 /// Results of interleaved runs: for each label, a value for each round.

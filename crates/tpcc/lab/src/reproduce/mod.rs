@@ -3,10 +3,10 @@
 //! The id of an experiment begins with the name of its paper; the name alone selects all experiments of the paper. An
 //! experiment adds series and claims to the results, from which the report is made. It runs this program as a user would.
 
-pub mod all;
 mod breakdown;
 pub mod builds;
 pub mod cachegrind;
+pub mod campaign;
 pub mod child;
 mod claims;
 mod compiler;
@@ -77,7 +77,7 @@ pub struct Results {
 
 impl Results {
     /// Adds a claim. An earlier claim of the same name is kept if it has a value.
-    fn claim(&mut self, claim: Claim) {
+    fn add_claim(&mut self, claim: Claim) {
         match self.claims.iter_mut().find(|known| known.name == claim.name) {
             Some(known) if known.value.is_none() => *known = claim,
             Some(_) => {}
@@ -87,7 +87,7 @@ impl Results {
 }
 
 /// Key of the setting with the digest of the program's file.
-const EXECUTABLE: &str = "executable_sha256";
+const EXECUTABLE_KEY: &str = "executable_sha256";
 
 /// Id of all experiments of all papers.
 pub const ALL: &str = "all";
@@ -128,7 +128,7 @@ impl Results {
         config.insert("seed".into(), json!(lab::SEED));
         config.insert("build".into(), json!(provenance.line()));
         config.insert("command".into(), json!(provenance.command));
-        config.insert(EXECUTABLE.into(), json!(executable::digest()));
+        config.insert(EXECUTABLE_KEY.into(), json!(executable::digest()));
         Report {
             schema: schema_of("reproduce"),
             id: id.to_owned(),
@@ -196,10 +196,11 @@ mod tests {
 
     /// A report of this program with these results.
     pub(super) fn report(id: &str, series: Vec<Series>, claims: Vec<Claim>) -> Report {
-        let config = [("quick", json!(true)), ("seed", json!(lab::SEED)), (EXECUTABLE, json!(executable::digest()))]
-            .map(|(key, value)| (key.to_owned(), value))
-            .into_iter()
-            .collect();
+        let config =
+            [("quick", json!(true)), ("seed", json!(lab::SEED)), (EXECUTABLE_KEY, json!(executable::digest()))]
+                .map(|(key, value)| (key.to_owned(), value))
+                .into_iter()
+                .collect();
         Report {
             schema: schema_of("reproduce"),
             id: id.to_owned(),
@@ -243,9 +244,9 @@ mod tests {
     #[test]
     fn the_first_value_of_a_claim_stays() {
         let mut findings = Results::default();
-        findings.claim(claims::LOOKUP.missing("not yet"));
-        findings.claim(claims::LOOKUP.found(3.0, ""));
-        findings.claim(claims::LOOKUP.found(1.0, ""));
+        findings.add_claim(claims::LOOKUP.missing("not yet"));
+        findings.add_claim(claims::LOOKUP.exact(3.0, ""));
+        findings.add_claim(claims::LOOKUP.exact(1.0, ""));
         assert_eq!(findings.claims.len(), 1);
         assert_eq!(findings.claims[0].value, Some(3.0));
     }

@@ -46,7 +46,7 @@ impl Needs {
 
 /// Format: "21 experiments to run: about 32 min, up to 8.3 GiB of memory, 15.0 GiB of disk in DIR". Experiments that are not
 /// in `timed` take no time.
-pub(super) fn told(experiments: &[&Experiment], timed: &[&Experiment], quick: bool, data: &Path) -> String {
+pub(super) fn summary(experiments: &[&Experiment], timed: &[&Experiment], quick: bool, data: &Path) -> String {
     let minutes: f64 = timed.iter().map(|e| if quick { e.minutes.1 } else { e.minutes.0 }).sum();
     let needs = Needs::of_all(experiments.iter().map(|e| e.id), quick);
     let gib = |mib: u64| format!("{:.1} GiB", mib as f64 / 1_024.0);
@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn what_is_needed_is_told() {
         let some: Vec<_> = PAPERS[0].experiments.iter().take(2).collect();
-        let told = told(&some, &some, true, Path::new("here"));
+        let told = summary(&some, &some, true, Path::new("here"));
         assert!(
             told.starts_with("2 experiments to run: about 2 min, up to 1.4 GiB of memory, 4.4 GiB of disk in here"),
             "{told}"

@@ -3,58 +3,58 @@
 use indexmap::IndexMap;
 use maud::{Markup, html};
 
-use super::EXECUTABLE;
+use super::EXECUTABLE_KEY;
 use super::figures::figures;
 use super::report::{Claim, ClaimVerdict, Report, Series};
-use crate::page::figure::{At, AxisSteps, Figure, Finder, PlotLine, Point};
+use crate::page::figure::{AxisSpacing, Figure, PlotLine, Point, Source, XPosition};
 use crate::page::html::{cell, command, facts, figures as figure_blocks, page, table};
 use crate::page::scale::short;
 use tpcc_core::report::NOTICE;
 
 /// Outcome of an experiment on the page.
 #[derive(Clone, Debug)]
-pub enum Entry {
+pub enum ExperimentOutcome {
     /// The experiment was run.
     Done(Box<Report>),
     /// The experiment failed, with this error message.
-    Failed(Absent, String),
+    Failed(ExperimentInfo, String),
     /// The experiment was not run yet.
-    Open(Absent),
+    NotRun(ExperimentInfo),
 }
 
 /// An experiment without a result.
 #[derive(Clone, Debug)]
-pub struct Absent {
+pub struct ExperimentInfo {
     /// Id of the experiment.
     pub id: String,
     /// Title.
     pub title: String,
 }
 
-impl Entry {
+impl ExperimentOutcome {
     /// Id of the experiment.
     pub fn id(&self) -> &str {
         match self {
-            Entry::Done(report) => &report.id,
-            Entry::Failed(of, _) | Entry::Open(of) => &of.id,
+            ExperimentOutcome::Done(report) => &report.id,
+            ExperimentOutcome::Failed(of, _) | ExperimentOutcome::NotRun(of) => &of.id,
         }
     }
 }
 
 /// Claims by paper. If several experiments report one claim, the least favourable verdict counts. Papers in one report may
 /// use one name for two claims, which differ in their sentences.
-pub fn claims(outcomes: &[Entry]) -> Vec<(&str, Vec<&Claim>)> {
+pub fn claims(outcomes: &[ExperimentOutcome]) -> Vec<(&str, Vec<&Claim>)> {
     let favour = |claim: &Claim| match claim.verdict {
         ClaimVerdict::Contradicts => 0,
         ClaimVerdict::Weaker => 1,
         ClaimVerdict::Holds => 2,
-        ClaimVerdict::NotHere => 3,
+        ClaimVerdict::NotMeasured => 3,
     };
     /// Claims of a paper by name and sentence.
-    type OfPaper<'a> = IndexMap<(&'a str, Option<&'a str>), &'a Claim>;
-    let mut papers: Vec<(&str, OfPaper<'_>)> = Vec::new();
+    type PaperClaims<'a> = IndexMap<(&'a str, Option<&'a str>), &'a Claim>;
+    let mut papers: Vec<(&str, PaperClaims<'_>)> = Vec::new();
     for outcome in outcomes {
-        let Entry::Done(report) = outcome else { continue };
+        let ExperimentOutcome::Done(report) = outcome else { continue };
         if papers.last().is_none_or(|(paper, _)| *paper != report.paper) {
             papers.push((&report.paper, IndexMap::new()));
         }
@@ -70,14 +70,14 @@ pub fn claims(outcomes: &[Entry]) -> Vec<(&str, Vec<&Claim>)> {
 }
 
 /// Makes the page.
-pub fn reproduce_page(outcomes: &[Entry]) -> String {
+pub fn reproduce_page(outcomes: &[ExperimentOutcome]) -> String {
     let by_paper = claims(outcomes);
     let all: Vec<&Claim> = by_paper.iter().flat_map(|(_, claims)| claims).copied().collect();
     let of = |verdict: ClaimVerdict| all.iter().filter(|claim| claim.verdict == verdict).count().to_string();
     let done: Vec<&Report> = outcomes
         .iter()
         .filter_map(|outcome| match outcome {
-            Entry::Done(report) => Some(&**report),
+            ExperimentOutcome::Done(report) => Some(&**report),
             _ => None,
         })
         .collect();
@@ -90,7 +90,7 @@ pub fn reproduce_page(outcomes: &[Entry]) -> String {
             ("hold", of(ClaimVerdict::Holds)),
             ("are weaker", of(ClaimVerdict::Weaker)),
             ("are contradicted", of(ClaimVerdict::Contradicts)),
-            ("not on this machine", of(ClaimVerdict::NotHere)),
+            ("not on this machine", of(ClaimVerdict::NotMeasured)),
             ("experiments", if absent == 0 { done.len().to_string() } else { format!("{} of {}", done.len(), outcomes.len()) }),
         ]))
         (problems(outcomes))
@@ -109,11 +109,12 @@ pub fn reproduce_page(outcomes: &[Entry]) -> String {
     page("Papers, reproduced", &body)
 }
 
-fn problems(outcomes: &[Entry]) -> Markup {
-    let open: Vec<&str> = outcomes.iter().filter(|o| matches!(o, Entry::Open(_))).map(Entry::id).collect();
+fn problems(outcomes: &[ExperimentOutcome]) -> Markup {
+    let open: Vec<&str> =
+        outcomes.iter().filter(|o| matches!(o, ExperimentOutcome::NotRun(_))).map(ExperimentOutcome::id).collect();
     html! {
         @for outcome in outcomes {
-            @if let Entry::Failed(of, why) = outcome {
+            @if let ExperimentOutcome::Failed(of, why) = outcome {
                 p.warning { b { (of.id) } " (" (of.title) ") failed: " (why) }
             }
         }
@@ -130,8 +131,8 @@ fn rule() -> Markup {
             (verdict(ClaimVerdict::Holds)) " is the same direction and at least three quarters of the paper's effect. "
             (verdict(ClaimVerdict::Weaker)) " is the same direction and less of it, or no difference that can be told from noise. "
             (verdict(ClaimVerdict::Contradicts)) " is the opposite, with the whole interval, or more than twice a cost. "
-            (verdict(ClaimVerdict::NotHere)) " is what could not be measured. Where the paper gives no number, the direction decides, "
-            "or for a cost the limit that the claim itself names. Intervals are the least and the greatest of interleaved rounds; "
+            (verdict(ClaimVerdict::NotMeasured)) " is what could not be measured. Where the paper gives no number, the direction "
+            "decides, or for a cost the limit that the claim itself names. Intervals are the least and the greatest of interleaved rounds; "
             "of builds that are compared, the 95% interval of the ratio of sums; counts are exact."
         }
     }
@@ -142,7 +143,7 @@ fn verdict(verdict: ClaimVerdict) -> Markup {
         ClaimVerdict::Holds => ("holds", "✓"),
         ClaimVerdict::Weaker => ("weaker", "≈"),
         ClaimVerdict::Contradicts => ("contradicts", "✗"),
-        ClaimVerdict::NotHere => ("nothere", "–"),
+        ClaimVerdict::NotMeasured => ("nothere", "–"),
     };
     html! { span.verdict.(class) { (sign) " " (verdict.name()) } }
 }
@@ -189,7 +190,7 @@ fn in_unit(value: f64, unit: &str) -> String {
 /// Figure of the effects of a paper's claims, relative to the effects in the paper, which are 1.
 fn against_paper(paper: &str, claims: &[&Claim]) -> Option<Figure> {
     let with: Vec<_> = claims.iter().filter_map(|claim| Some((claim, claim.of_paper?))).collect();
-    let at = |claim: &Claim| At::Name(claim.says.clone().unwrap_or_else(|| claim.name.clone()));
+    let at = |claim: &Claim| XPosition::Name(claim.says.clone().unwrap_or_else(|| claim.name.clone()));
     let here = with.iter().map(|(claim, share)| Point {
         x: at(claim),
         y: Some(share.mid),
@@ -202,11 +203,11 @@ fn against_paper(paper: &str, claims: &[&Claim]) -> Option<Figure> {
         x_label: "claim".to_owned(),
         y_label: "effect, the paper's = 1".to_owned(),
         lines: vec![
-            PlotLine { name: "here".to_owned(), of: Finder::Here, points: here.collect() },
-            PlotLine { name: "the paper".to_owned(), of: Finder::Paper, points: papers.collect() },
+            PlotLine { name: "here".to_owned(), source: Source::Measured, points: here.collect() },
+            PlotLine { name: "the paper".to_owned(), source: Source::Paper, points: papers.collect() },
         ],
         marks: vec![],
-        x_steps: AxisSteps::AsTheySpan,
+        x_spacing: AxisSpacing::Auto,
     })
 }
 
@@ -228,7 +229,7 @@ fn experiment(report: &Report) -> Markup {
     let own = report
         .config
         .iter()
-        .filter(|(key, _)| !["quick", "seed", "build", "command", EXECUTABLE].contains(&key.as_str()));
+        .filter(|(key, _)| !["quick", "seed", "build", "command", EXECUTABLE_KEY].contains(&key.as_str()));
     let own: Vec<_> = own.collect();
     html! {
         h2 id=(report.id) { (sentence(&report.title).trim_end_matches('.')) }
@@ -287,14 +288,14 @@ mod tests {
     use super::*;
     use crate::page::tests::number;
     use crate::reproduce::claims::{LOOKUP, PAYMENT_I1};
-    use crate::reproduce::report::{OfPaper, Series, Spread, X};
+    use crate::reproduce::report::{RelativeEffect, Series, Spread, XValue};
 
-    fn done(id: &str, claims: Vec<Claim>) -> Entry {
+    fn done(id: &str, claims: Vec<Claim>) -> ExperimentOutcome {
         let mut series = Series::new(format!("{id} a"), "threads", "misses");
         series.push(1_u32, Spread::of([1.0, 2.0, 3.0]));
         series.push(2_u32, None);
         let report = super::super::tests::report(id, vec![series], claims);
-        Entry::Done(Box::new(report))
+        ExperimentOutcome::Done(Box::new(report))
     }
 
     #[test]
@@ -313,10 +314,13 @@ mod tests {
 
     #[test]
     fn the_page_says_what_is_there_and_what_is_not() {
-        let absent = |id: &str| Absent { id: id.into(), title: "what".into() };
+        let absent = |id: &str| ExperimentInfo { id: id.into(), title: "what".into() };
         let claim = PAYMENT_I1.measured(Some(Spread { mid: 0.45, low: 0.4, high: 0.5 }), "10 warehouses");
-        let all =
-            [done("a-1", vec![claim]), Entry::Failed(absent("a-2"), "no <memory>".into()), Entry::Open(absent("a-3"))];
+        let all = [
+            done("a-1", vec![claim]),
+            ExperimentOutcome::Failed(absent("a-2"), "no <memory>".into()),
+            ExperimentOutcome::NotRun(absent("a-3")),
+        ];
         let page = reproduce_page(&all);
         for text in [
             "a-2",
@@ -352,12 +356,13 @@ mod tests {
         ) {
             let mut claim = PAYMENT_I1.measured(Some(Spread { mid: 0.45, low: 0.4, high: 0.5 }), "10 warehouses");
             claim.value = Some(of_paper);
-            claim.of_paper = Some(OfPaper { mid: of_paper, low: -of_paper, high: of_paper });
+            claim.of_paper = Some(RelativeEffect { mid: of_paper, low: -of_paper, high: of_paper });
             let mut series = Series::new("a-1 a", "threads", "misses");
-            series.x = x.into_iter().map(|x| if names { X::Name(format!("n {x}")) } else { X::Number(x) }).collect();
+            let x = x.into_iter().map(|x| if names { XValue::Name(format!("n {x}")) } else { XValue::Number(x) });
+            series.x = x.collect();
             (series.high, series.low, series.y) = (y.clone(), low, y);
             let report = super::super::tests::report("a-1", vec![series], vec![claim]);
-            let page = reproduce_page(&[Entry::Done(Box::new(report))]);
+            let page = reproduce_page(&[ExperimentOutcome::Done(Box::new(report))]);
             proptest::prop_assert!(page.ends_with("</html>"));
         }
     }

@@ -44,7 +44,7 @@ pub struct Series {
     /// Label of the x axis.
     pub x_label: String,
     /// Positions on the x axis: numbers or names.
-    pub x: Vec<X>,
+    pub x: Vec<XValue>,
     /// Label of the y axis, with its unit.
     pub y_label: String,
     /// Values; the median of several values; null if nothing could be measured.
@@ -58,35 +58,36 @@ pub struct Series {
 /// A position on the x axis.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(JsonSchema))]
+#[cfg_attr(test, schemars(rename = "X"))]
 #[serde(untagged)]
-pub enum X {
+pub enum XValue {
     /// A number.
     Number(f64),
     /// A name.
     Name(String),
 }
 
-impl From<f64> for X {
-    fn from(number: f64) -> X {
-        X::Number(number)
+impl From<f64> for XValue {
+    fn from(number: f64) -> XValue {
+        XValue::Number(number)
     }
 }
 
-impl From<u32> for X {
-    fn from(number: u32) -> X {
-        X::Number(number.into())
+impl From<u32> for XValue {
+    fn from(number: u32) -> XValue {
+        XValue::Number(number.into())
     }
 }
 
-impl From<&str> for X {
-    fn from(name: &str) -> X {
-        X::Name(name.to_owned())
+impl From<&str> for XValue {
+    fn from(name: &str) -> XValue {
+        XValue::Name(name.to_owned())
     }
 }
 
-impl From<String> for X {
-    fn from(name: String) -> X {
-        X::Name(name)
+impl From<String> for XValue {
+    fn from(name: String) -> XValue {
+        XValue::Name(name)
     }
 }
 
@@ -105,13 +106,13 @@ pub enum ClaimVerdict {
     Contradicts,
     /// The claim could not be measured.
     #[serde(rename = "not on this machine")]
-    NotHere,
+    NotMeasured,
 }
 
 impl ClaimVerdict {
     /// All verdicts, the best first.
     pub const ALL: [ClaimVerdict; 4] =
-        [ClaimVerdict::Holds, ClaimVerdict::Weaker, ClaimVerdict::Contradicts, ClaimVerdict::NotHere];
+        [ClaimVerdict::Holds, ClaimVerdict::Weaker, ClaimVerdict::Contradicts, ClaimVerdict::NotMeasured];
 
     /// Name, as in JSON.
     pub fn name(self) -> &'static str {
@@ -119,7 +120,7 @@ impl ClaimVerdict {
             ClaimVerdict::Holds => "holds",
             ClaimVerdict::Weaker => "weaker",
             ClaimVerdict::Contradicts => "contradicts",
-            ClaimVerdict::NotHere => "not on this machine",
+            ClaimVerdict::NotMeasured => "not on this machine",
         }
     }
 }
@@ -148,7 +149,7 @@ pub struct Claim {
     pub verdict: ClaimVerdict,
     /// Measured effect relative to the effect in the paper: 1 is equal, below 0 is opposite. Null if one of them is unknown,
     /// and for costs.
-    pub of_paper: Option<OfPaper>,
+    pub of_paper: Option<RelativeEffect>,
     /// Reason of the verdict, and method of the measurement.
     pub note: String,
 }
@@ -156,7 +157,8 @@ pub struct Claim {
 /// An effect relative to that of the paper.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(JsonSchema))]
-pub struct OfPaper {
+#[cfg_attr(test, schemars(rename = "OfPaper"))]
+pub struct RelativeEffect {
     /// Effect of the value.
     pub mid: f64,
     /// Effect of the end of the interval with less effect.
@@ -208,7 +210,7 @@ impl Series {
     }
 
     /// Adds a position, with a value if it was measured.
-    pub fn push(&mut self, x: impl Into<X>, y: Option<Spread>) {
+    pub fn push(&mut self, x: impl Into<XValue>, y: Option<Spread>) {
         self.x.push(x.into());
         self.y.push(y.map(|y| y.mid));
         self.low.push(y.map(|y| y.low));
@@ -216,7 +218,7 @@ impl Series {
     }
 
     /// Adds a position with an exact value.
-    pub fn push_exact(&mut self, x: impl Into<X>, y: Option<f64>) {
+    pub fn push_exact(&mut self, x: impl Into<XValue>, y: Option<f64>) {
         self.push(x, y.map(Spread::exact));
     }
 }

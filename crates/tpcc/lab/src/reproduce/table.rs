@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::report::{Report, Series, X};
+use super::report::{Report, Series, XValue};
 
 /// A table whose first column is left-aligned, and whose other columns are right-aligned.
 struct Table {
@@ -73,8 +73,8 @@ fn series_table(series: &[Series]) -> String {
         table.rows[0].extend(part.iter().map(|series| series.name.clone()));
         for (place, x) in first.x.iter().enumerate() {
             let mut row = vec![match x {
-                X::Number(number) => shown(Some(*number)),
-                X::Name(name) => name.clone(),
+                XValue::Number(number) => shown(Some(*number)),
+                XValue::Name(name) => name.clone(),
             }];
             row.extend(part.iter().map(|series| value(series, place)));
             table.rows.push(row);

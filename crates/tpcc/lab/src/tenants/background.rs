@@ -17,7 +17,7 @@ impl Loop {
     }
 
     /// Executes one iteration, which takes a few microseconds.
-    pub fn turn(&mut self) {
+    pub fn iterate(&mut self) {
         let mut sum = 0u64;
         for word in &mut self.words {
             sum = sum.rotate_left(7) ^ *word;

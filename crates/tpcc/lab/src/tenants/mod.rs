@@ -103,12 +103,12 @@ pub struct TenantsPlan {
 impl TenantsPlan {
     /// Time in which each group has one full turn on a core.
     fn cycle(&self) -> Duration {
-        (self.tenants + self.background) as u32 * self.turn()
+        (self.tenants + self.background) as u32 * self.max_aggregation()
     }
 
     /// Time in which each fiber has as many consecutive slices as its siblings may have, on all workers together.
     fn fiber_cycle(&self) -> Duration {
-        self.fibers() as u32 * self.turn() / self.workers as u32
+        self.fibers() as u32 * self.max_aggregation() / self.workers as u32
     }
 
     /// Number of fibers: terminals and loops.
@@ -125,18 +125,18 @@ impl TenantsPlan {
 
     /// Memory of a row of a tenant, in bytes.
     pub fn row_bytes() -> u64 {
-        tenant::bytes_of_a_row()
+        tenant::row_bytes()
     }
 
     /// Memory of a tenant without its fibers, in bytes. With the mix tpcc the rows are not included: their size is known
     /// once the warehouse is loaded.
     pub fn tenant_bytes(&self) -> u64 {
         let rows = if self.mix == TenantMix::Tpcc { 0 } else { self.rows };
-        tenant::bytes_of_a_database(self.terminals).saturating_add(rows.saturating_mul(TenantsPlan::row_bytes()))
+        tenant::database_bytes(self.terminals).saturating_add(rows.saturating_mul(TenantsPlan::row_bytes()))
     }
 
     /// Maximum duration of an aggregation.
-    fn turn(&self) -> Duration {
+    fn max_aggregation(&self) -> Duration {
         (self.aggregation.limit + 1).min(64) * self.slice
     }
 

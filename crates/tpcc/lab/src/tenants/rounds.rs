@@ -27,16 +27,16 @@ use tpcc_core::workload::settings::StoreConfig;
 
 /// Maximum number of rounds of a policy, and minimum duration of a round: shorter rounds do not pay for the start of their
 /// threads.
-const ROUNDS: usize = 9;
-const LEAST_ROUND: Duration = Duration::from_millis(100);
+const MAX_ROUNDS: usize = 9;
+const MIN_ROUND: Duration = Duration::from_millis(100);
 /// Minimum number of turns of a background loop in a round: one turn more or less must not determine the result.
 const LOOP_TURNS: u32 = 3;
 /// Minimum number of rounds that must remain if disturbed rounds are dropped.
-const LEAST_LEFT: usize = 5;
+const MIN_ROUNDS_LEFT: usize = 5;
 /// Minimum share of the time that the threads of an undisturbed round had a processor.
-const UNDISTURBED: f64 = 0.97;
+const MIN_CPU_SHARE: f64 = 0.97;
 /// Number of slices that each worker records for a policy.
-const TRACED: usize = 20_000;
+const TRACED_SLICES: usize = 20_000;
 
 /// A loaded database of which tenants are copies.
 pub struct Warehouse {
@@ -49,7 +49,7 @@ pub struct Warehouse {
 }
 
 /// Result of a round.
-struct Round {
+struct RoundResult {
     transactions: f64,
     iterations: f64,
     seconds: f64,
@@ -77,16 +77,16 @@ pub fn run(plan: &TenantsPlan, warehouse: Option<&Warehouse>) -> Result<TenantsR
 }
 
 /// Runtime and groups of a policy, kept over its rounds.
-struct Lane {
+struct PolicyState {
     policy: TenantPolicy,
     runtime: Runtime,
     groups: Vec<GroupId>,
-    rounds: Vec<Round>,
+    rounds: Vec<RoundResult>,
 }
 
 fn measure(plan: &TenantsPlan, tenants: &[Tenant], world: Option<&InputSpace>) -> Result<TenantsReport, Error> {
-    let traced = if plan.trace.is_some() { TRACED } else { 0 };
-    let mut lanes = Vec::new();
+    let traced = if plan.trace.is_some() { TRACED_SLICES } else { 0 };
+    let mut states = Vec::new();
     for &policy in &plan.policies {
         let runtime = plan.runtime(policy, traced)?;
         let names = (0..plan.tenants).map(|n| format!("tenant {n}"));
@@ -95,58 +95,58 @@ fn measure(plan: &TenantsPlan, tenants: &[Tenant], world: Option<&InputSpace>) -
             .map(|name| runtime.groups().add(&name, itas::DEFAULT_WEIGHT, plan.aggregation))
             .collect::<Result<Vec<_>, _>>()
             .map_err(|error| Error::failed(error.to_string()))?;
-        lanes.push(Lane { policy, runtime, groups, rounds: Vec::new() });
+        states.push(PolicyState { policy, runtime, groups, rounds: Vec::new() });
     }
-    let rounds = rounds(plan);
+    let rounds = round_count(plan);
     let length = plan.duration / rounds as u32;
-    let mut hall = Hall { plan, tenants, world, runs: 0 };
-    for lane in lanes.iter_mut().filter(|lane| lane.policy == TenantPolicy::Auto) {
+    let mut context = RoundContext { plan, tenants, world, runs: 0 };
+    for state in states.iter_mut().filter(|state| state.policy == TenantPolicy::Auto) {
         // An automatic runtime first runs the modes that it compares, until it has chosen one.
         let longest = (60 * plan.cycle()).clamp(Duration::from_secs(1), Duration::from_secs(8));
         let begun = Instant::now();
-        while lane.runtime.chosen_mode().is_none() && begun.elapsed() < longest {
-            hall.round(lane, longest / 4)?;
+        while state.runtime.chosen_mode().is_none() && begun.elapsed() < longest {
+            context.round(state, longest / 4)?;
         }
     }
     for round in 0..rounds {
-        for turn in 0..lanes.len() {
-            let at = (round + turn) % lanes.len();
-            let lane = &mut lanes[at];
-            let measured = hall.round(lane, length)?;
-            lane.rounds.push(measured);
+        for turn in 0..states.len() {
+            let at = (round + turn) % states.len();
+            let state = &mut states[at];
+            let measured = context.round(state, length)?;
+            state.rounds.push(measured);
         }
     }
     if let Some(path) = &plan.trace {
         let of: Vec<_> =
-            lanes.iter().map(|lane| (lane.policy.name(), lane.runtime.groups(), &lane.rounds[0].report)).collect();
+            states.iter().map(|state| (state.policy.name(), state.runtime.groups(), &state.rounds[0].report)).collect();
         trace::write(path, &of)?;
     }
-    Ok(conclude(plan, &lanes, rounds))
+    Ok(make_report(plan, &states, rounds))
 }
 
 /// Number of rounds of a policy.
-fn rounds(plan: &TenantsPlan) -> usize {
+fn round_count(plan: &TenantsPlan) -> usize {
     let turns = if plan.background > 0 { LOOP_TURNS * plan.fiber_cycle() } else { Duration::ZERO };
-    let shortest = LEAST_ROUND.max(turns);
-    ((plan.duration.as_secs_f64() / shortest.as_secs_f64()) as usize).clamp(1, ROUNDS)
+    let shortest = MIN_ROUND.max(turns);
+    ((plan.duration.as_secs_f64() / shortest.as_secs_f64()) as usize).clamp(1, MAX_ROUNDS)
 }
 
 /// Inputs that all rounds share, and the number of rounds so far.
-struct Hall<'a> {
+struct RoundContext<'a> {
     plan: &'a TenantsPlan,
     tenants: &'a [Tenant],
     world: Option<&'a InputSpace>,
     runs: u32,
 }
 
-impl Hall<'_> {
+impl RoundContext<'_> {
     /// Runs all tenants under a policy for `length`, after a warm-up of a fifth of it.
-    fn round(&mut self, lane: &mut Lane, length: Duration) -> Result<Round, Error> {
+    fn round(&mut self, state: &mut PolicyState, length: Duration) -> Result<RoundResult, Error> {
         if interrupt::requested() {
             return Err(Error::failed("tenants: interrupted"));
         }
         self.runs += 1;
-        let Hall { plan, tenants, world, runs } = *self;
+        let RoundContext { plan, tenants, world, runs } = *self;
         let fibers = plan.tenants * plan.terminals;
         let counts: Vec<CachePadded<AtomicU64>> =
             (0..fibers + plan.background).map(|_| CachePadded::default()).collect();
@@ -159,8 +159,8 @@ impl Hall<'_> {
         let (stop, failure) = (AtomicBool::new(false), Mutex::new(None));
         let mut order: Vec<usize> = (0..counts.len()).collect();
         Random::stream(plan.seed, u64::from(runs)).shuffle(&mut order);
-        let groups = &lane.groups;
-        let ran = lane.runtime.run(|spawner| {
+        let groups = &state.groups;
+        let ran = state.runtime.run(|spawner| {
             for &number in &order {
                 let (stop, failure, count) = (&stop, &failure, &counts[number]);
                 let spawned = if number < fibers {
@@ -172,14 +172,14 @@ impl Hall<'_> {
                             failure.lock().get_or_insert(error);
                             stop.store(true, Ordering::Relaxed);
                         }
-                        counted(count, stop)
+                        count_operation(count, stop)
                     };
                     spawner.spawn_work(groups[tenant], work)
                 } else {
-                    let mut turns = Loop::new();
+                    let mut program = Loop::new();
                     let work = move || {
-                        turns.turn();
-                        counted(count, stop)
+                        program.iterate();
+                        count_operation(count, stop)
                     };
                     spawner.spawn_work(groups[plan.tenants + number - fibers], work)
                 };
@@ -187,9 +187,9 @@ impl Hall<'_> {
                     failure.lock().get_or_insert(Error::failed(error.to_string()));
                 }
             }
-            rest(length / 5, &stop);
+            sleep_unless_stopped(length / 5, &stop);
             let before = total();
-            rest(length, &stop);
+            sleep_unless_stopped(length, &stop);
             let after = total();
             stop.store(true, Ordering::Relaxed);
             (before, after)
@@ -199,7 +199,7 @@ impl Hall<'_> {
             return Err(error);
         }
         let cpu: f64 = report.cpu.iter().map(Duration::as_secs_f64).sum();
-        Ok(Round {
+        Ok(RoundResult {
             transactions: (after.0 - before.0) as f64,
             iterations: (after.1 - before.1) as f64,
             seconds: (after.2 - before.2).as_secs_f64(),
@@ -210,13 +210,13 @@ impl Hall<'_> {
 }
 
 /// Counts an operation of a fiber. The fiber is done if the round stops.
-fn counted(count: &AtomicU64, stop: &AtomicBool) -> Progress {
+fn count_operation(count: &AtomicU64, stop: &AtomicBool) -> Progress {
     count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     if stop.load(Ordering::Relaxed) { Progress::Done } else { Progress::More }
 }
 
 /// Sleeps for `time`, or until the round stops.
-fn rest(time: Duration, stop: &AtomicBool) {
+fn sleep_unless_stopped(time: Duration, stop: &AtomicBool) {
     let begun = Instant::now();
     while !stop.load(Ordering::Relaxed) && !interrupt::requested() {
         let left = time.saturating_sub(begun.elapsed());
@@ -227,18 +227,18 @@ fn rest(time: Duration, stop: &AtomicBool) {
     }
 }
 
-fn conclude(plan: &TenantsPlan, lanes: &[Lane], rounds: usize) -> TenantsReport {
+fn make_report(plan: &TenantsPlan, states: &[PolicyState], rounds: usize) -> TenantsReport {
     let undisturbed: Vec<usize> =
-        (0..rounds).filter(|&n| lanes.iter().all(|lane| lane.rounds[n].cpu_share >= UNDISTURBED)).collect();
-    let kept = if undisturbed.len() >= LEAST_LEFT { undisturbed } else { (0..rounds).collect() };
-    let figures = |lane: &Lane| (lane.policy.name().to_owned(), figures(plan, lane, &kept));
-    let rates = |lane: &Lane| -> Vec<f64> {
-        kept.iter().map(|&n| lane.rounds[n].transactions / lane.rounds[n].seconds).collect()
+        (0..rounds).filter(|&n| states.iter().all(|state| state.rounds[n].cpu_share >= MIN_CPU_SHARE)).collect();
+    let kept = if undisturbed.len() >= MIN_ROUNDS_LEFT { undisturbed } else { (0..rounds).collect() };
+    let figures = |state: &PolicyState| (state.policy.name().to_owned(), figures(plan, state, &kept));
+    let rates = |state: &PolicyState| -> Vec<f64> {
+        kept.iter().map(|&n| state.rounds[n].transactions / state.rounds[n].seconds).collect()
     };
     let mut ratios = BTreeMap::new();
-    if let Some(fair) = lanes.iter().find(|lane| lane.policy == TenantPolicy::Fair) {
-        for lane in lanes.iter().filter(|lane| lane.policy != TenantPolicy::Fair) {
-            ratios.insert(lane.policy.name().to_owned(), Ratio::of(&rates(lane), &rates(fair)));
+    if let Some(fair) = states.iter().find(|state| state.policy == TenantPolicy::Fair) {
+        for state in states.iter().filter(|state| state.policy != TenantPolicy::Fair) {
+            ratios.insert(state.policy.name().to_owned(), Ratio::of(&rates(state), &rates(fair)));
         }
     }
     let part = |of: fn(&Ratio) -> f64| ratios.iter().map(|(name, ratio)| (name.clone(), of(ratio))).collect();
@@ -257,16 +257,16 @@ fn conclude(plan: &TenantsPlan, lanes: &[Lane], rounds: usize) -> TenantsReport 
         seed: plan.seed,
         rounds: kept.len(),
         rounds_dropped: rounds - kept.len(),
-        policies: lanes.iter().map(figures).collect(),
+        policies: states.iter().map(figures).collect(),
         ratio: part(|ratio| ratio.value),
         ratio_low: part(|ratio| ratio.low),
         ratio_high: part(|ratio| ratio.high),
     }
 }
 
-fn figures(plan: &TenantsPlan, lane: &Lane, kept: &[usize]) -> PolicyFigures {
-    let rounds = || kept.iter().map(|&n| &lane.rounds[n]);
-    let sum = |of: &dyn Fn(&Round) -> f64| rounds().map(of).sum::<f64>();
+fn figures(plan: &TenantsPlan, state: &PolicyState, kept: &[usize]) -> PolicyFigures {
+    let rounds = || kept.iter().map(|&n| &state.rounds[n]);
+    let sum = |of: &dyn Fn(&RoundResult) -> f64| rounds().map(of).sum::<f64>();
     let seconds = sum(&|round| round.seconds);
     let mut total = CoreStatistics::default();
     rounds().for_each(|round| total.add(&round.report.total()));
@@ -292,7 +292,7 @@ fn figures(plan: &TenantsPlan, lane: &Lane, kept: &[usize]) -> PolicyFigures {
         sibling_switches: total.switches_within as f64 / elapsed,
         overruns: waits.overruns,
         background_per_s: (plan.background > 0).then(|| sum(&|round| round.iterations) / seconds),
-        chosen: lane.runtime.chosen_mode().map(|mode| mode.name().to_owned()),
+        chosen: state.runtime.chosen_mode().map(|mode| mode.name().to_owned()),
         cpu_share: sum(&|round| round.cpu_share) / kept.len().max(1) as f64,
     }
 }

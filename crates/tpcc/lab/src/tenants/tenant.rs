@@ -35,12 +35,12 @@ const TRANSACTION_BYTES: u64 = 5 << 10;
 const SPARE_TRANSACTIONS: usize = 8;
 
 /// Memory of a row in bytes: on its disk, which is in memory, in the buffer pool, and as a key during the load.
-pub(super) fn bytes_of_a_row() -> u64 {
+pub(super) fn row_bytes() -> u64 {
     2 * ROW_IN_PAGE + size_of::<u64>() as u64
 }
 
 /// Memory of an open database without rows, for `terminals` terminals, in bytes.
-pub(super) fn bytes_of_a_database(terminals: usize) -> u64 {
+pub(super) fn database_bytes(terminals: usize) -> u64 {
     LOG_BUFFER as u64 + transactions(terminals) as u64 * TRANSACTION_BYTES
 }
 

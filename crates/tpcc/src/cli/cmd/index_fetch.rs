@@ -5,11 +5,15 @@ use crate::cli::flags::lab::IndexFetchFlags;
 use tpcc_core::report;
 use tpcc_core::report::json::{JsonOut, conclude};
 use tpcc_core::workload::error::Error;
-use tpcc_lab::index_fetch::{self, Fetches};
+use tpcc_lab::index_fetch::{self, IndexFetchPlan};
 
 pub(crate) fn run(flags: IndexFetchFlags) -> Result<Outcome, Error> {
-    let plan =
-        Fetches { threads: flags.threads as usize, fetches: flags.fetches, points: flags.ctx_points, cold: flags.cold };
+    let plan = IndexFetchPlan {
+        threads: flags.threads as usize,
+        fetches: flags.fetches,
+        points: flags.ctx_points,
+        cold: flags.cold,
+    };
     let json = JsonOut::open(flags.output.json.as_deref())?;
     let done = index_fetch::run(&plan)?;
     let text = format!(

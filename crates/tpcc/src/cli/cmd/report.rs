@@ -14,7 +14,7 @@ use tpcc_core::workload::reading::{MAX_RESULT_BYTES, read_file};
 use tpcc_core::workload::streams::print;
 use tpcc_lab::page::run::run_page;
 use tpcc_lab::reproduce::Report;
-use tpcc_lab::reproduce::page::{Entry, reproduce_page};
+use tpcc_lab::reproduce::page::{ExperimentOutcome, reproduce_page};
 
 pub(crate) fn run(flags: &ReportFlags) -> Result<Outcome, Error> {
     let _read: Vec<_> = flags.files.iter().filter_map(|path| named::to_read(path)).collect();
@@ -58,10 +58,10 @@ fn read(path: &Path) -> Result<Value, Error> {
     }
 }
 
-fn experiment(path: &Path, value: &Value) -> Result<Entry, Error> {
+fn experiment(path: &Path, value: &Value) -> Result<ExperimentOutcome, Error> {
     let report: Report = serde_json::from_value(value.clone()).map_err(|e| {
         Error::failed(format!("{}: not as this build writes it: {e}", path.display()))
             .help("run the experiment again with this build")
     })?;
-    Ok(Entry::Done(Box::new(report)))
+    Ok(ExperimentOutcome::Done(Box::new(report)))
 }

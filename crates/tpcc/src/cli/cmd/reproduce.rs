@@ -37,7 +37,7 @@ pub(crate) fn run(flags: ReproduceFlags) -> Result<Outcome, Error> {
 }
 
 fn keep(flags: &ReproduceFlags, id: &str, out: &Path) -> Result<Outcome, Error> {
-    let order = reproduce::all::Campaign {
+    let order = reproduce::campaign::Campaign {
         id,
         only: &flags.keep.only,
         quick: flags.quick,
@@ -46,9 +46,9 @@ fn keep(flags: &ReproduceFlags, id: &str, out: &Path) -> Result<Outcome, Error> 
         out,
     };
     let json = JsonOut::open(flags.output.json.as_deref())?;
-    let kept = reproduce::all::keep(&order)?;
+    let kept = reproduce::campaign::run(&order)?;
     let text = format!("{}written   {}\n", kept.text(), kept.index.display());
-    conclude(json, &kept.together(id), text, false)?;
+    conclude(json, &kept.combined_report(id), text, false)?;
     if kept.interrupted {
         say(format_args!("interrupted after {} of {}; --resume goes on", kept.ran + kept.known, kept.chosen));
         return Ok(Outcome::Success);

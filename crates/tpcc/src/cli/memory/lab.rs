@@ -5,7 +5,7 @@ use tpcc_core::engines::storage::store::Store;
 use tpcc_core::workload::error::Error;
 use tpcc_core::workload::settings::StoreConfig;
 use tpcc_core::workload::words::in_mib;
-use tpcc_lab::latency::Latencies;
+use tpcc_lab::latency::LatencyPlan;
 use tpcc_lab::tenants::TenantsPlan;
 
 use super::{MemoryBudget, of_store};
@@ -36,7 +36,7 @@ pub(crate) fn of_tenants(plan: &TenantsPlan) -> Result<(), Error> {
 ///
 /// # Errors
 /// A usage error that names the database.
-pub(crate) fn of_latency(plan: &Latencies, database: &Store, config: &StoreConfig) -> Result<(), Error> {
+pub(crate) fn of_latency(plan: &LatencyPlan, database: &Store, config: &StoreConfig) -> Result<(), Error> {
     let (copies, each, shown) = (plan.copies(), copy_bytes(database)?, config.shown());
     let budget = of_store(config).add_demand("--data", copies, each);
     budget.check().map_err(|_| {

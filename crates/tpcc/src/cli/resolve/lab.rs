@@ -12,7 +12,7 @@ use tpcc_core::workload::settings::{
 };
 use tpcc_core::workload::txn::StepOrder;
 use tpcc_core::workload::words::counted;
-use tpcc_lab::latency::{ForwardWrites, Latencies, LatencySpeculate};
+use tpcc_lab::latency::{ForwardWrites, LatencyPlan, LatencySpeculate};
 use tpcc_lab::tenants::{Access, TenantMix, TenantsPlan};
 
 use super::{DATA, cores, latch_words, on_disk, refuse_ineffective, scheduling};
@@ -69,7 +69,7 @@ pub(crate) fn traced(flags: &FootprintFlags) -> (StoreConfig, RunPlan) {
 }
 
 /// Resolves `tpcc latency`. The measuring thread does the background work of its databases.
-pub(crate) fn latency(flags: &LatencyFlags) -> Result<(StoreConfig, Latencies), Error> {
+pub(crate) fn latency(flags: &LatencyFlags) -> Result<(StoreConfig, LatencyPlan), Error> {
     let config = on_disk("latency", flags.directory.data.as_deref(), &flags.engine, Some(1))?;
     let speculate = match flags.speculate {
         LatencySpeculate::On => Speculate::On,
@@ -77,7 +77,7 @@ pub(crate) fn latency(flags: &LatencyFlags) -> Result<(StoreConfig, Latencies), 
     };
     let decided = [("--grain", flags.grain.is_some() && speculate == Speculate::Auto)];
     refuse_ineffective(&decided, "--speculate auto", "the governor decides it; leave one of the two out")?;
-    let plan = Latencies {
+    let plan = LatencyPlan {
         mix: flags.mix,
         epoch_workers: flags.epoch_workers,
         speculate,

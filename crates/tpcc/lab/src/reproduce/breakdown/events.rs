@@ -18,7 +18,8 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// Events from counts of the same code with [`SECOND`](super::SECOND), with [`THIRD`](super::THIRD), and with pages.
+    /// Events from counts of the same code with [`SECOND_LEVEL`](super::SECOND_LEVEL), with
+    /// [`THIRD_LEVEL`](super::THIRD_LEVEL), and with pages.
     pub(crate) fn of_counts(second: &Counts, third: &Counts, pages: &Counts) -> Events {
         Events {
             instructions: second.instructions,

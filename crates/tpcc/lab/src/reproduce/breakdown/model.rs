@@ -16,7 +16,7 @@
 //! dependences between instructions, and translations for stores and for instruction fetches.
 
 use super::events::Events;
-use super::overlap::Exposed;
+use super::overlap::ExposedCosts;
 use super::probe::Probe;
 use crate::reproduce::report::Spread;
 
@@ -56,7 +56,7 @@ pub(crate) struct Model {
     /// Latencies.
     pub probe: Probe,
     /// Costs beside other work, at the event density of the modelled code.
-    pub exposed: Exposed,
+    pub exposed: ExposedCosts,
 }
 
 impl Model {
@@ -74,7 +74,7 @@ impl Model {
                 second_tlb: middle(&|m| m.probe.second_tlb),
                 walk: middle(&|m| m.probe.walk),
             },
-            exposed: Exposed {
+            exposed: ExposedCosts {
                 instruction: middle(&|m| m.exposed.instruction),
                 fetch: middle(&|m| m.exposed.fetch),
                 reads: std::array::from_fn(|level| middle(&|m| m.exposed.reads[level])),
@@ -86,7 +86,8 @@ impl Model {
     /// Breakdown of the time of these events.
     pub(crate) fn breakdown(&self, events: &Events) -> Breakdown {
         let Probe { l2, l3, branch, .. } = self.probe;
-        let Exposed { instruction, fetch, reads: [second, third, memory], pages: [second_tlb, walk] } = self.exposed;
+        let ExposedCosts { instruction, fetch, reads: [second, third, memory], pages: [second_tlb, walk] } =
+            self.exposed;
         let level = |misses: f64, further: f64| (misses - further).max(0.0);
         let ([i1, i2], [d1, d2, d3]) = (events.fetches, events.misses);
         let [first, both] = events.pages;
@@ -115,7 +116,8 @@ mod tests {
 
     const PROBE: Probe =
         Probe { cycle: 0.3, l1: 1.0, l2: 4.0, l3: 11.0, memory: 101.0, branch: 5.0, second_tlb: 2.0, walk: 20.0 };
-    const EXPOSED: Exposed = Exposed { instruction: 0.1, fetch: 2.0, reads: [0.5, 2.0, 60.0], pages: [1.0, 12.0] };
+    const EXPOSED: ExposedCosts =
+        ExposedCosts { instruction: 0.1, fetch: 2.0, reads: [0.5, 2.0, 60.0], pages: [1.0, 12.0] };
     const EVENTS: Events = Events {
         instructions: 1_000.0,
         reads: 300.0,
@@ -142,8 +144,10 @@ mod tests {
 
     #[test]
     fn the_middle_is_taken_cost_by_cost() {
-        let slow =
-            Model { probe: Probe { branch: 9.0, ..PROBE }, exposed: Exposed { reads: [0.1, 7.0, 60.0], ..EXPOSED } };
+        let slow = Model {
+            probe: Probe { branch: 9.0, ..PROBE },
+            exposed: ExposedCosts { reads: [0.1, 7.0, 60.0], ..EXPOSED },
+        };
         let slower = Model { probe: Probe { branch: 11.0, l1: 0.5, ..PROBE }, exposed: EXPOSED };
         let middle = Model::median(&[slower, Model { probe: PROBE, exposed: EXPOSED }, slow]);
         assert_eq!(middle, Model { probe: Probe { branch: 9.0, ..PROBE }, exposed: EXPOSED });

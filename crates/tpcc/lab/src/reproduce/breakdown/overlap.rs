@@ -16,7 +16,7 @@ use tpcc_core::workload::generate::Random;
 
 /// Number of lines that are read together: rows of the tables whose pages miss (item, district, stock, customer) have 2 to
 /// 11.
-const TOGETHER: usize = 4;
+const GROUP_LINES: usize = 4;
 /// Size of a line and of a small page, in words of eight bytes.
 const LINE: usize = 8;
 const PAGE: usize = 512;
@@ -25,13 +25,13 @@ const WINDOW: usize = 32;
 /// Sizes in bytes of blocks that fit into the first, second and third level, and of one that fits into none.
 const LEVELS: [usize; 4] = [16 << 10, 512 << 10, 3 << 20, 128 << 20];
 /// Approximate duration of a measurement, in nanoseconds.
-const LONG_NS: f64 = 2e7;
+const MEASUREMENT_NS: f64 = 2e7;
 /// Number of measurements of each cost. The minimum counts, because disturbances only add time.
-const TIMES: usize = 5;
+const REPETITIONS: usize = 5;
 
 /// Costs of events beside other work, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub(crate) struct Exposed {
+pub(crate) struct ExposedCosts {
     /// An instruction at the issue width of the core.
     pub instruction: f64,
     /// A line of code from the second level, in straight-line code.
@@ -42,16 +42,16 @@ pub(crate) struct Exposed {
     pub pages: [f64; 2],
 }
 
-impl Exposed {
+impl ExposedCosts {
     /// Measures the costs at the density of these events, in a few seconds. None on targets without code for it.
-    pub(crate) fn measure(events: &Events) -> Option<Exposed> {
-        let _small = SmallPages::insist();
+    pub(crate) fn measure(events: &Events) -> Option<ExposedCosts> {
+        let _small = SmallPages::force();
         (filler::ROUND > 0).then(|| {
             let [d1, d2, d3] = events.misses;
             let apart = |misses: f64| if misses > 0.0 { events.instructions / misses } else { f64::INFINITY };
             let reads = [apart(d1 - d2), apart(d2 - d3), apart(d3)];
             let [first, both] = events.pages;
-            Exposed {
+            ExposedCosts {
                 instruction: instruction_ns(),
                 fetch: fetch_ns(),
                 reads: std::array::from_fn(|level| read_ns(LEVELS[level + 1], reads[level])),
@@ -62,7 +62,7 @@ impl Exposed {
 
     /// Costs for a report.
     pub(crate) fn json(&self) -> Value {
-        let Exposed { instruction, fetch, reads: [second, third, memory], pages: [second_tlb, walk] } = self;
+        let ExposedCosts { instruction, fetch, reads: [second, third, memory], pages: [second_tlb, walk] } = self;
         json!({
             "instruction_ns": instruction, "fetch_ns": fetch, "l2_ns": second, "l3_ns": third, "memory_ns": memory,
             "second_tlb_ns": second_tlb, "walk_ns": walk,
@@ -71,7 +71,7 @@ impl Exposed {
 
     /// Costs for a sentence.
     pub(crate) fn in_words(&self) -> String {
-        let Exposed { instruction, fetch, reads: [second, third, memory], pages: [second_tlb, walk] } = self;
+        let ExposedCosts { instruction, fetch, reads: [second, third, memory], pages: [second_tlb, walk] } = self;
         format!(
             "beside other work: instruction {instruction:.3} ns, line of code {fetch:.1}, L2 {second:.1}, L3 {third:.1}, \
              memory {memory:.0}, second TLB {second_tlb:.1}, walk {walk:.1}"
@@ -87,8 +87,8 @@ fn least(mut work: impl FnMut(u64)) -> f64 {
         begun.elapsed().as_secs_f64() * 1e9 / n as f64
     };
     let guess = time(256).max(0.1);
-    let n = ((LONG_NS / guess) as u64).max(1);
-    (0..TIMES).map(|_| time(n)).fold(f64::INFINITY, f64::min)
+    let n = ((MEASUREMENT_NS / guess) as u64).max(1);
+    (0..REPETITIONS).map(|_| time(n)).fold(f64::INFINITY, f64::min)
 }
 
 fn instruction_ns() -> f64 {
@@ -102,16 +102,16 @@ fn fetch_ns() -> f64 {
     least(|n| (0..n).for_each(|_| filler::run())) / filler::LINES as f64
 }
 
-/// Cost of a read from a block of this size, with one read every `apart` instructions, in groups of [`TOGETHER`].
+/// Cost of a read from a block of this size, with one read every `apart` instructions, in groups of [`GROUP_LINES`].
 fn read_ns(bytes: usize, apart: f64) -> f64 {
-    let rounds = rounds(apart * TOGETHER as f64);
+    let rounds = rounds(apart * GROUP_LINES as f64);
     let of = |bytes: usize| {
-        let groups = bytes / (8 * LINE * TOGETHER);
+        let groups = bytes / (8 * LINE * GROUP_LINES);
         // Window by window of pages, so that all translations are present.
-        let order = order(groups, WINDOW * PAGE / (LINE * TOGETHER));
-        grouped(&order, LINE * TOGETHER, TOGETHER, rounds)
+        let order = order(groups, WINDOW * PAGE / (LINE * GROUP_LINES));
+        grouped(&order, LINE * GROUP_LINES, GROUP_LINES, rounds)
     };
-    ((of(bytes) - of(LEVELS[0])) / TOGETHER as f64).max(0.0)
+    ((of(bytes) - of(LEVELS[0])) / GROUP_LINES as f64).max(0.0)
 }
 
 /// Cost of a line in one of `pages` pages, with one line every `apart` instructions.
@@ -136,17 +136,17 @@ fn rounds(instructions: f64) -> u64 {
     (instructions.min(8192.0) / filler::ROUND.max(1) as f64).max(1.0) as u64
 }
 
-/// Nanoseconds of one turn: instructions, then reads of `together` consecutive lines of the next group. Groups are `stride`
-/// words apart.
-fn grouped(order: &[u32], stride: usize, together: usize, rounds: u64) -> f64 {
-    let block = vec![1_u64; order.len() * stride + together * LINE];
+/// Nanoseconds of one turn: instructions, then reads of `group_lines` consecutive lines of the next group. Groups are
+/// `stride` words apart.
+fn grouped(order: &[u32], stride: usize, group_lines: usize, rounds: u64) -> f64 {
+    let block = vec![1_u64; order.len() * stride + group_lines * LINE];
     let (mut at, mut sum, mut memory) = (0, 0, [0; 8]);
     least(|n| {
         for _ in 0..n {
             filler::mixed(rounds, &mut memory);
             let group = order[at] as usize * stride;
             at = if at + 1 == order.len() { 0 } else { at + 1 };
-            sum += (0..together).map(|line| block[group + line * LINE]).sum::<u64>();
+            sum += (0..group_lines).map(|line| block[group + line * LINE]).sum::<u64>();
         }
         black_box(sum);
     })
@@ -161,8 +161,8 @@ mod tests {
         if filler::ROUND == 0 {
             return;
         }
-        let near = grouped(&order(64, 64), LINE * TOGETHER, TOGETHER, 4);
-        let far = grouped(&order(1 << 18, 1 << 18), LINE * TOGETHER, TOGETHER, 4);
+        let near = grouped(&order(64, 64), LINE * GROUP_LINES, GROUP_LINES, 4);
+        let far = grouped(&order(1 << 18, 1 << 18), LINE * GROUP_LINES, GROUP_LINES, 4);
         assert!(near > 0.0 && near < far, "{near} ns, {far} ns");
         assert!(instruction_ns() > 0.0 && fetch_ns() > 0.0);
     }

@@ -17,7 +17,7 @@ const PAGE: usize = 4096;
 const WINDOW: usize = 32;
 /// Number of steps of a measurement, and of measurements.
 const STEPS: usize = 1 << 20;
-const TIMES: usize = 5;
+const REPETITIONS: usize = 5;
 
 /// Costs in nanoseconds. A latency is the time from the address to the value.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -39,7 +39,7 @@ pub(crate) struct Probe {
 impl Probe {
     /// Measures the costs, in about a second.
     pub(crate) fn measure() -> Probe {
-        let _small = SmallPages::insist();
+        let _small = SmallPages::force();
         let by_lines = |bytes: usize| chase(&lines(bytes));
         let (l1, l2) = (by_lines(16 << 10), by_lines(512 << 10));
         // One line of each page: 384 lines fit into the first level of the cache, 8,192 into the second.
@@ -77,7 +77,7 @@ impl Probe {
 
 /// Minimum of several measurements: disturbances only add time.
 fn least(mut ns: impl FnMut() -> f64) -> f64 {
-    (0..TIMES).map(|_| ns()).fold(f64::INFINITY, f64::min)
+    (0..REPETITIONS).map(|_| ns()).fold(f64::INFINITY, f64::min)
 }
 
 /// A chain through all lines of a block, window by window of pages, in random order within each.

@@ -11,7 +11,7 @@ pub(super) struct SmallPages {
 }
 
 impl SmallPages {
-    pub(super) fn insist() -> SmallPages {
+    pub(super) fn force() -> SmallPages {
         let were_off = get_thp_disable().unwrap_or(false);
         let _ = set_thp_disable(true);
         SmallPages { were_off }
@@ -31,7 +31,7 @@ mod tests {
     #[test]
     fn large_pages_are_off_for_as_long_as_it_lives() {
         let before = get_thp_disable().unwrap();
-        let small = SmallPages::insist();
+        let small = SmallPages::force();
         assert!(get_thp_disable().unwrap());
         drop(small);
         assert_eq!(get_thp_disable().unwrap(), before);

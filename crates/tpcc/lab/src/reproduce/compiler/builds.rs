@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::json;
 
 use crate::reproduce::Results;
-use crate::reproduce::builds::{Build, BuildFigures, Comparison, LIST, Listed, Matrix, PerTransaction, compare_in};
+use crate::reproduce::builds::{Build, BuildEntry, BuildFigures, Comparison, LIST, Matrix, PerTransaction, compare_in};
 use crate::reproduce::child;
 use crate::reproduce::lab::Lab;
 use tpcc_core::report::model::Provenance;
@@ -24,7 +24,7 @@ pub(super) fn matrix(lab: &mut Lab, findings: &mut Results) -> Result<Result<Mat
     };
     let list = root.join(WITHIN_SOURCES).join(LIST);
     if !lab.builds {
-        return Ok(made(&list).inspect(|matrix| describe(matrix, findings)));
+        return Ok(existing_builds(&list).inspect(|matrix| describe(matrix, findings)));
     }
     let mut cargo = Command::new("cargo");
     // The command reports its progress, and does nothing if all builds exist.
@@ -32,7 +32,7 @@ pub(super) fn matrix(lab: &mut Lab, findings: &mut Results) -> Result<Result<Mat
     lab.say("making the builds that are not there yet: an hour on two cores");
     let ended = child::run(&mut cargo, lab.scratch())?;
     if !ended.status.success() {
-        return Ok(Err(format!("cargo xtask ablate-build: {}", ended.last_words())));
+        return Ok(Err(format!("cargo xtask ablate-build: {}", ended.last_lines())));
     }
     match Matrix::read(&list) {
         Ok(matrix) => {
@@ -49,7 +49,7 @@ fn describe(matrix: &Matrix, findings: &mut Results) {
 }
 
 /// The existing builds, if they are of this program's commit; otherwise the reason, and the command that makes them.
-fn made(list: &Path) -> Result<Matrix, String> {
+fn existing_builds(list: &Path) -> Result<Matrix, String> {
     const HOW: &str =
         "'cargo xtask ablate-build --build-only' makes them, in an hour on two cores; then run this experiment again";
     let matrix = Matrix::read(list).map_err(|_| format!("the builds to compare are not there: {HOW}"))?;
@@ -68,37 +68,44 @@ fn made(list: &Path) -> Result<Matrix, String> {
 /// Reason why there is nothing to compare unless builds are made first; none if the builds exist.
 pub(in super::super) fn why_absent() -> Option<String> {
     match sources() {
-        Some(root) => made(&root.join(WITHIN_SOURCES).join(LIST)).err(),
+        Some(root) => existing_builds(&root.join(WITHIN_SOURCES).join(LIST)).err(),
         None => Some(NO_SOURCES.to_owned()),
     }
 }
 
 /// Counts and timings of all builds at 1 warehouse on 1 worker, measured once for all figures; or the reason for their
 /// absence.
-pub(super) fn measured(lab: &mut Lab, findings: &mut Results) -> Result<Result<Vec<BuildFigures>, String>, Error> {
+pub(super) fn measure_builds(
+    lab: &mut Lab,
+    findings: &mut Results,
+) -> Result<Result<Vec<BuildFigures>, String>, Error> {
     const NAME: &str = "compiler builds";
-    if let Some(known) = lab.known(NAME) {
+    if let Some(known) = lab.stored_result(NAME) {
         return Ok(serde_json::from_value(known).map_err(|e| e.to_string()));
     }
     let matrix = match matrix(lab, findings)? {
         Ok(matrix) => matrix,
         Err(why) => return Ok(Err(why)),
     };
-    let builds: Vec<Build> = matrix.builds.iter().map(Listed::build).collect();
+    let builds: Vec<Build> = matrix.builds.iter().map(BuildEntry::build).collect();
     let (rounds, seconds) = if lab.quick { (7, 2) } else { (11, 5) };
     let how = Comparison { warehouses: 1, workers: 1, flags: "", rounds, seconds, counted: true };
     let measured = compare_in(lab, &builds, how)?;
-    lab.know(NAME.into(), json!(measured));
+    lab.store_result(NAME.into(), json!(measured));
     Ok(Ok(measured))
 }
 
 /// Finds a build by name.
-pub(super) fn of<'a>(measured: &'a [BuildFigures], name: &str) -> Option<&'a BuildFigures> {
+pub(super) fn find_build<'a>(measured: &'a [BuildFigures], name: &str) -> Option<&'a BuildFigures> {
     measured.iter().find(|build| build.name == name)
 }
 
 /// Change of a count from one build to another, in per cent.
-pub(super) fn change(with: &BuildFigures, without: &BuildFigures, of: fn(&PerTransaction) -> f64) -> Option<f64> {
+pub(super) fn change_percent(
+    with: &BuildFigures,
+    without: &BuildFigures,
+    of: fn(&PerTransaction) -> f64,
+) -> Option<f64> {
     let (with, without) = (of(with.counted.as_ref()?), of(without.counted.as_ref()?));
     (without > 0.0).then(|| 100.0 * (with / without - 1.0))
 }

@@ -1,13 +1,13 @@
 //! Table 1, figures 7 to 9, and the interaction of section 3.8.
 
-use super::builds::{change, matrix, measured, of};
+use super::builds::{change_percent, find_build, matrix, measure_builds};
 use super::rows::{Class, FIGURE_7, Optimisation, ROWS};
 use crate::reproduce::Results;
 use crate::reproduce::builds::{
-    ALL, Build, BuildFigures, Comparison, FEEDBACK, LAID_OUT, NOTHING, ONLY_FEEDBACK, PLAIN, PerTransaction,
-    SWITCHED_OFF, Timing, compare_in,
+    ALL, BOLT, Build, BuildFigures, Comparison, FEEDBACK, NOTHING, ONLY_FEEDBACK, PLAIN, PerTransaction, SWITCHED_OFF,
+    Timing, compare_in,
 };
-use crate::reproduce::claims::{self, Promise};
+use crate::reproduce::claims::{self, ClaimSpec};
 use crate::reproduce::lab::Lab;
 use crate::reproduce::report::{Series, Spread};
 use tpcc_core::workload::error::Error;
@@ -18,7 +18,7 @@ type Counter = fn(&PerTransaction) -> f64;
 /// Speed-up of a row in per cent, with its interval.
 fn speed_up(measured: &[BuildFigures], row: &Optimisation) -> Option<Spread> {
     let (with, without) = row.builds?;
-    let timing = of(measured, with)?.against(of(measured, without)?)?;
+    let timing = find_build(measured, with)?.against(find_build(measured, without)?)?;
     let per_cent = |ratio: f64| 100.0 * (ratio - 1.0);
     let Spread { mid, low, high } = timing.spread();
     Some(Spread { mid: per_cent(mid), low: per_cent(low), high: per_cent(high) })
@@ -26,7 +26,7 @@ fn speed_up(measured: &[BuildFigures], row: &Optimisation) -> Option<Spread> {
 
 /// Measurements for the figures. If there are none, the report gives the reason.
 fn builds(lab: &mut Lab, findings: &mut Results) -> Result<Vec<BuildFigures>, Error> {
-    match measured(lab, findings)? {
+    match measure_builds(lab, findings)? {
         Ok(measured) => Ok(measured),
         Err(why) => {
             lab.say(&format!("nothing was compared: {why}"));
@@ -67,8 +67,9 @@ pub(super) fn table1(lab: &mut Lab, findings: &mut Results) -> Result<(), Error>
     for (metric, count) in counts {
         let mut counted = series(&format!("{metric}, counted"), "per cent");
         for row in &rows {
-            let pair = row.builds.and_then(|(with, without)| of(&measured, with).zip(of(&measured, without)));
-            counted.push_exact(row.name, pair.and_then(|(with, without)| change(with, without, count)));
+            let pair =
+                row.builds.and_then(|(with, without)| find_build(&measured, with).zip(find_build(&measured, without)));
+            counted.push_exact(row.name, pair.and_then(|(with, without)| change_percent(with, without, count)));
         }
         findings.series.push(counted);
     }
@@ -77,13 +78,14 @@ pub(super) fn table1(lab: &mut Lab, findings: &mut Results) -> Result<(), Error>
         Some(why) => why.to_owned(),
         None => "the build with everything, or the plain one, is not in the list of builds".to_owned(),
     };
-    let against_plain = |promise: Promise, build: &str, what: &str| match of(&measured, build).zip(of(&measured, PLAIN))
+    let against_plain = |spec: ClaimSpec, build: &str, what: &str| match find_build(&measured, build)
+        .zip(find_build(&measured, PLAIN))
     {
-        Some((build, plain)) => promise.measured(build.against(plain).map(Timing::spread), what),
-        None if build == LAID_OUT && of(&measured, PLAIN).is_some() => {
-            promise.missing("llvm-bolt was not there when the builds were made: install it, and make them again")
+        Some((build, plain)) => spec.measured(build.against(plain).map(Timing::spread), what),
+        None if build == BOLT && find_build(&measured, PLAIN).is_some() => {
+            spec.missing("llvm-bolt was not there when the builds were made: install it, and make them again")
         }
-        None => promise.missing(&why),
+        None => spec.missing(&why),
     };
     let all = [
         against_plain(
@@ -94,12 +96,12 @@ pub(super) fn table1(lab: &mut Lab, findings: &mut Results) -> Result<(), Error>
         ),
         against_plain(
             claims::PGO_LAYOUT_VS_PLAIN,
-            LAID_OUT,
+            BOLT,
             "feedback, fixed addresses, the crate tpcc in one codegen unit and blocks laid out anew, against the plain release, \
              which has the laboratory too; 1 warehouse, 1 worker",
         ),
     ];
-    all.into_iter().for_each(|claim| findings.claim(claim));
+    all.into_iter().for_each(|claim| findings.add_claim(claim));
     Ok(())
 }
 
@@ -143,9 +145,11 @@ fn bars(lab: &mut Lab, findings: &mut Results, figure: &str, classes: &[Class]) 
     for row in &rows {
         paper.push_exact(row.name, row.paper);
         ours.push(row.name, speed_up(&measured, row));
-        let pair = row.builds.and_then(|(with, without)| of(&measured, with).zip(of(&measured, without)));
-        instructions.push_exact(row.name, pair.and_then(|(with, without)| change(with, without, |c| c.instructions)));
-        misses.push_exact(row.name, pair.and_then(|(with, without)| change(with, without, |c| c.i1_misses)));
+        let pair =
+            row.builds.and_then(|(with, without)| find_build(&measured, with).zip(find_build(&measured, without)));
+        instructions
+            .push_exact(row.name, pair.and_then(|(with, without)| change_percent(with, without, |c| c.instructions)));
+        misses.push_exact(row.name, pair.and_then(|(with, without)| change_percent(with, without, |c| c.i1_misses)));
     }
     findings.series.extend([paper, ours, instructions, misses]);
     notes(findings, &rows);
@@ -162,12 +166,12 @@ pub(super) fn interaction(lab: &mut Lab, findings: &mut Results) -> Result<(), E
     let matrix = match matrix(lab, findings)? {
         Ok(matrix) => matrix,
         Err(why) => {
-            findings.claim(claims::ALL_ON_VS_OFF.missing(why));
+            findings.add_claim(claims::ALL_ON_VS_OFF.missing(why));
             return Ok(());
         }
     };
     let Some((on, off)) = matrix.program(ALL).zip(matrix.program(SWITCHED_OFF)) else {
-        findings.claim(claims::ALL_ON_VS_OFF.missing(missing));
+        findings.add_claim(claims::ALL_ON_VS_OFF.missing(missing));
         return Ok(());
     };
     let builds = [
@@ -188,7 +192,7 @@ pub(super) fn interaction(lab: &mut Lab, findings: &mut Results) -> Result<(), E
     let mut ours = Series::new("compiler-interaction here", "what", "times");
     ours.push("everything on / off, 2 workers, 8 warehouses", whole);
     for (name, off) in [("the builds / off", NOTHING), ("the builds / only feedback", ONLY_FEEDBACK)] {
-        let together = of(&alone, ALL).zip(of(&alone, off)).and_then(|(on, off)| on.against(off));
+        let together = find_build(&alone, ALL).zip(find_build(&alone, off)).and_then(|(on, off)| on.against(off));
         ours.push(format!("{name}, 1 worker, 1 warehouse"), together.map(Timing::spread));
     }
     ours.push_exact("product of the parts but feedback, 1 worker, 1 warehouse", (!alone.is_empty()).then_some(parts));
@@ -197,7 +201,7 @@ pub(super) fn interaction(lab: &mut Lab, findings: &mut Results) -> Result<(), E
     paper.push_exact("everything but feedback, product of the parts", Some(1.2188));
     paper.push_exact("with feedback", Some(1.4));
     findings.series.extend([paper, ours]);
-    findings.claim(claims::ALL_ON_VS_OFF.measured(
+    findings.add_claim(claims::ALL_ON_VS_OFF.measured(
         whole,
         "feedback, inlining across crates, fixed addresses, prefetch, optimistic latches, large pages, terminals kept by a \
          worker, against none of them; atomics are ordered alike",

@@ -1,7 +1,7 @@
 //! Optimisations of the paper, and the two builds that show each: one with it and one without.
 
 use crate::reproduce::builds::{
-    ALL, ALL_STEPS, APART, FEEDBACK, LAID_OUT, NOTHING, ONLY_FEEDBACK, PLAIN, SHARED, SHARED_LAZY, SWITCHED_OFF,
+    ALL, ALL_STEPS, BOLT, FEEDBACK, NO_LTO, NOTHING, ONLY_FEEDBACK, PLAIN, SHARED, SHARED_LAZY, SWITCHED_OFF,
 };
 
 /// Classes of the paper, in the order of its figure 7.
@@ -89,7 +89,7 @@ pub(super) const ROWS: &[Optimisation] = &[
         class: Class::Code,
         paper: Some(2.0),
         paper_l1: None,
-        builds: Some((ALL, APART)),
+        builds: Some((ALL, NO_LTO)),
         note: "one unit and fat link-time optimisation, against crates in 16 parts: the paper inlines a few hot files",
     },
     Optimisation {
@@ -105,7 +105,7 @@ pub(super) const ROWS: &[Optimisation] = &[
         class: Class::Code,
         paper: None,
         paper_l1: None,
-        builds: Some(("thin inlining across crates", APART)),
+        builds: Some(("thin inlining across crates", NO_LTO)),
         note: "thin link-time optimisation, which builds in parallel",
     },
     Optimisation {
@@ -161,7 +161,7 @@ pub(super) const ROWS: &[Optimisation] = &[
         class: Class::Code,
         paper: None,
         paper_l1: None,
-        builds: Some((LAID_OUT, FEEDBACK)),
+        builds: Some((BOLT, FEEDBACK)),
         note: "blocks of functions laid out anew in the linked program by LLVM's BOLT; where that is not installed, no row",
     },
     Optimisation {

@@ -7,13 +7,13 @@ use std::time::Instant;
 use nix::sys::resource::{UsageWho, getrusage};
 use serde_json::json;
 
-use super::cycles::PAGES;
+use super::cycles::TLB_MISS_RATIO;
 use crate::footprint::geometry::Geometry;
 use crate::reproduce::Results;
 use crate::reproduce::builds::{Build, BuildFigures, Comparison, PerTransaction, Timing, compare_in};
-use crate::reproduce::cachegrind::Behind;
-use crate::reproduce::claims::{self, Promise};
-use crate::reproduce::lab::{Count, Lab, SEED, Timings, arguments};
+use crate::reproduce::cachegrind::DataCaches;
+use crate::reproduce::claims::{self, ClaimSpec};
+use crate::reproduce::lab::{CountSpec, Lab, SEED, Timings, arguments};
 use crate::reproduce::report::{Series, Spread};
 use tpcc_core::report::model::Provenance;
 use tpcc_core::workload::error::Error;
@@ -34,10 +34,10 @@ const ROWS: [(&str, &str); 6] = [
 /// Numbers of transactions of the short and of the long counted run.
 const LENGTHS: (u64, u64) = (2_000, 6_000);
 /// Path of the binary of `cargo xtask pgo`, in a clone of the sources.
-const FEEDBACK: &str = "target/pgo/tpcc";
+const FEEDBACK_PATH: &str = "target/pgo/tpcc";
 /// Name under which [`coherence`](super::coherence) stores the ratio of transfers without client partitioning to those with
 /// it.
-pub(super) const TRANSFERS: &str = "itanium transfers spread by home";
+pub(super) const TRANSFER_RATIO: &str = "itanium transfers spread by home";
 const WHY: &str = "two workers on two cores that share a last cache, against 32 on 8 memory nodes: what travels, travels a short \
                    way, so latches and partitioning save less; the database lies in memory, and the log is written without \
                    waiting; the paper's kernel takes a quarter of the time, ours next to nothing. Rows without a value are not \
@@ -103,18 +103,18 @@ fn processor_time() -> [f64; 2] {
 pub(super) fn switches(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     findings.config.insert("ablations".into(), json!(WHY));
     let timings = timings(lab)?;
-    let counted = counted(lab)?;
+    let counted = count_rows(lab)?;
     totals(findings, &timings);
     // Ratio of the instructions without a switch to those with everything on, on one worker; none if nothing could be
     // counted.
     let instructions = |row: &str| counted.iter().find(|(name, _)| *name == row).map(|(_, count)| *count);
     let without = |row: &str| instructions(row).zip(instructions(ALL)).map(|(without, all)| without / all);
     let plain_by_super = without("-SL");
-    let transfers = lab.known(TRANSFERS).and_then(|value| value.as_f64());
+    let transfers = lab.stored_result(TRANSFER_RATIO).and_then(|value| value.as_f64());
     let none = "itanium-coherence has not run";
     table(findings, "table6", "-CS", [0.98, 1.20, 0.84], &[("memory latency", 1.08)], &timings, without("-CS"));
     table(findings, "table6", "-SS", [1.03, 1.04, 0.94], &[("memory latency", 1.05)], &timings, without("-SS"));
-    let mut modelled = Series::new("itanium-switches table6 -CS, 32 cores, modelled", "metric", AGAINST);
+    let mut modelled = Series::new("itanium-switches table6 -CS, 32 cores, modelled", "metric", RATIO_LABEL);
     modelled.push_exact("C2C transfers", transfers);
     findings.series.push(modelled);
     if transfers.is_none() {
@@ -129,16 +129,17 @@ pub(super) fn switches(lab: &mut Lab, findings: &mut Results) -> Result<(), Erro
         ("kernel IPX", 1.09),
     ];
     table(findings, "table8", "-LP", [0.99, 1.08, 0.91], &pages, &timings, without("-LP"));
-    let mut counted_pages = Series::new("itanium-switches table8 -LP, counted", "metric", AGAINST);
+    let mut counted_pages = Series::new("itanium-switches table8 -LP, counted", "metric", RATIO_LABEL);
     // The paper's second-level buffer has 128 entries; this one has 64.
-    counted_pages.push_exact("data TLB of 64 pages", lab.known(PAGES).and_then(|value| value.as_f64()));
+    counted_pages
+        .push_exact("data TLB of 64 pages", lab.stored_result(TLB_MISS_RATIO).and_then(|value| value.as_f64()));
     findings.series.push(counted_pages);
-    findings.claim(match storage::large_pages_available() {
+    findings.add_claim(match storage::large_pages_available() {
         Ok(()) => claims::LARGE_PAGES_VS_SMALL.measured(timings.ratio(ALL, "-LP"), "2 workers, 8 warehouses"),
         Err(why) => claims::LARGE_PAGES_VS_SMALL.missing(format!("no large pages are to be had: {why}")),
     });
-    let mut claim = |promise: Promise, without: &str, note: &str| {
-        findings.claim(promise.measured(timings.ratio(ALL, without), note));
+    let mut claim = |spec: ClaimSpec, without: &str, note: &str| {
+        findings.add_claim(spec.measured(timings.ratio(ALL, without), note));
     };
     claim(claims::SUPER_VS_PLAIN, "-SL", "2 workers, 8 warehouses; two cores contend little for a root's latch");
     claim(claims::CLIENT_VS_NONE, "-CS", "2 workers, 8 warehouses");
@@ -148,14 +149,14 @@ pub(super) fn switches(lab: &mut Lab, findings: &mut Results) -> Result<(), Erro
         "2 workers, 8 warehouses; one memory node, so only frames of a worker's own are left",
     );
     let note = "counted, 1 warehouse, 1 worker";
-    findings.claim(match plain_by_super {
-        Some(ratio) => claims::PLAIN_INSTRUCTIONS.found(ratio, note),
+    findings.add_claim(match plain_by_super {
+        Some(ratio) => claims::PLAIN_INSTRUCTIONS.exact(ratio, note),
         None => claims::PLAIN_INSTRUCTIONS.missing(uncounted(lab)),
     });
     Ok(())
 }
 
-const AGAINST: &str = "without it, by everything on";
+const RATIO_LABEL: &str = "without it, by everything on";
 
 fn uncounted(lab: &Lab) -> String {
     lab.uncountable.clone().unwrap_or_else(|| "nothing was counted".to_owned())
@@ -190,9 +191,9 @@ fn table(
     instructions: Option<f64>,
 ) {
     const BASIC: [&str; 3] = ["user IPX", "user CPI", "throughput"];
-    let mut paper = Series::new(format!("itanium-switches {table} {row}, paper"), "metric", AGAINST);
+    let mut paper = Series::new(format!("itanium-switches {table} {row}, paper"), "metric", RATIO_LABEL);
     BASIC.iter().zip(basic).for_each(|(metric, value)| paper.push_exact(*metric, Some(value)));
-    let mut here = Series::new(format!("itanium-switches {table} {row}, here"), "metric", AGAINST);
+    let mut here = Series::new(format!("itanium-switches {table} {row}, here"), "metric", RATIO_LABEL);
     let throughput = timings.ratio(row, ALL);
     here.push_exact(BASIC[0], instructions);
     // Both workers are always busy: additional time of a transaction that is not due to instructions is cycles per
@@ -207,18 +208,18 @@ fn table(
 }
 
 /// Instructions of a transaction with the flags of each row, on one worker; empty if nothing can be counted.
-fn counted(lab: &mut Lab) -> Result<Vec<(&'static str, f64)>, Error> {
+fn count_rows(lab: &mut Lab) -> Result<Vec<(&'static str, f64)>, Error> {
     lab.say("counting transactions of each row");
-    let counts = ROWS.map(|(_, flags)| Count {
+    let counts = ROWS.map(|(_, flags)| CountSpec {
         args: arguments(&format!(
             "run --warehouses 1 --workers 1 --mix standard --warmup 0 --seed {SEED} --durability async --buffer-pool 512 \
              --check off --background inline {flags}"
         )),
         length_flag: "--transactions",
         lengths: LENGTHS,
-        each: 1.0,
-        i1: Geometry::USUAL,
-        behind: Behind::USUAL,
+        work_per_unit: 1.0,
+        i1: Geometry::DEFAULT,
+        data_caches: DataCaches::DEFAULT,
         warehouses: Some(1),
     });
     let counted = lab.count(&counts)?.unwrap_or_default();
@@ -240,14 +241,14 @@ pub(super) fn feedback(lab: &mut Lab, findings: &mut Results) -> Result<(), Erro
     let mut here = Series::new("itanium-feedback table5 here", "metric", "without feedback, by with it");
     let mut total =
         Series::new("itanium-feedback table4 -PGO total, measured", "row", "per cent of the time with feedback");
-    let program = match with_feedback() {
+    let program = match feedback_build() {
         Ok(program) => program,
         Err(why) => {
             METRICS.iter().for_each(|(metric, _)| here.push_exact(*metric, None));
             total.push("-PGO", None);
             findings.config.insert("feedback".into(), json!(why));
-            findings.claim(claims::FEEDBACK_VS_NONE.missing(why.as_str()));
-            findings.claim(claims::FEEDBACK_INSTRUCTIONS.missing(why));
+            findings.add_claim(claims::FEEDBACK_VS_NONE.missing(why.as_str()));
+            findings.add_claim(claims::FEEDBACK_INSTRUCTIONS.missing(why));
             findings.series.extend([paper, here, total]);
             return Ok(());
         }
@@ -271,9 +272,9 @@ pub(super) fn feedback(lab: &mut Lab, findings: &mut Results) -> Result<(), Erro
     here.push_exact(METRICS[4].0, ratio(|of| of.i1_misses));
     here.push_exact(METRICS[5].0, None);
     total.push("-PGO", faster.map(percent));
-    findings.claim(claims::FEEDBACK_VS_NONE.measured(faster, "1 warehouse, 1 worker"));
-    findings.claim(match instructions {
-        Some(ratio) => claims::FEEDBACK_INSTRUCTIONS.found(ratio, "counted"),
+    findings.add_claim(claims::FEEDBACK_VS_NONE.measured(faster, "1 warehouse, 1 worker"));
+    findings.add_claim(match instructions {
+        Some(ratio) => claims::FEEDBACK_INSTRUCTIONS.exact(ratio, "counted"),
         None => claims::FEEDBACK_INSTRUCTIONS.missing(uncounted(lab)),
     });
     findings.series.extend([paper, here, total]);
@@ -286,22 +287,25 @@ fn counted_ratio(without: &BuildFigures, with: &BuildFigures, of: fn(&PerTransac
 
 /// Binary that `cargo xtask pgo` has made of this commit in the clone around the current directory, or the reason for its
 /// absence.
-fn with_feedback() -> Result<PathBuf, String> {
+fn feedback_build() -> Result<PathBuf, String> {
     const HOW: &str = "'cargo xtask pgo' makes it, then run this again within the clone";
     let here = std::env::current_dir().map_err(|e| format!("the current directory: {e}"))?;
-    let program = here.ancestors().map(|path| path.join(FEEDBACK)).find(|path| path.is_file());
-    let program = program.ok_or_else(|| format!("not on this machine: no {FEEDBACK} beside the sources; {HOW}"))?;
+    let program = here.ancestors().map(|path| path.join(FEEDBACK_PATH)).find(|path| path.is_file());
+    let program =
+        program.ok_or_else(|| format!("not on this machine: no {FEEDBACK_PATH} beside the sources; {HOW}"))?;
     let told = Command::new(&program).arg("--version").output();
     let version = told.map(|told| String::from_utf8_lossy(&told.stdout).trim().to_owned()).unwrap_or_default();
     let own = Provenance::here();
     let Some(commit) = &own.commit else {
-        return Err(format!("this program does not know its commit, so {FEEDBACK} may be of other sources; {HOW}"));
+        return Err(format!(
+            "this program does not know its commit, so {FEEDBACK_PATH} may be of other sources; {HOW}"
+        ));
     };
     // A version with changes has a mark after the commit.
     let changed = if own.dirty == Some(true) { ", changed" } else { "" };
     if version.contains(&format!("({commit}{changed})")) {
         Ok(program)
     } else {
-        Err(format!("{FEEDBACK} is '{version}', not of commit {commit}{changed}; {HOW}"))
+        Err(format!("{FEEDBACK_PATH} is '{version}', not of commit {commit}{changed}; {HOW}"))
     }
 }

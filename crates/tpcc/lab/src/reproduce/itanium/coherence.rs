@@ -7,7 +7,7 @@ use serde_json::json;
 use storage::LatchKind;
 
 use super::ablation;
-use crate::coherence::cores::{CoreModel, Deal, Replayed, replay};
+use crate::coherence::cores::{Assignment, CoreModel, ReplayResult, replay};
 use crate::coherence::probe::{Changes, changes, changes_after_reads, one_page_read_ns, own_page_read_ns};
 use crate::coherence::recording::{Recording, RecordingPlan};
 use crate::reproduce::Results;
@@ -23,10 +23,10 @@ const KINDS: [(&str, LatchKind); 3] =
     [("plain", LatchKind::Plain), ("super", LatchKind::Super), ("optimistic", LatchKind::Optimistic)];
 /// Numbers of modelled cores, cores of a node, and factor of the time of a line from another node.
 const CORES: [usize; 6] = [2, 4, 8, 16, 32, 64];
-const NODE: usize = 8;
-const FAR: f64 = 4.0;
+const NODE_CORES: usize = 8;
+const FAR_FACTOR: f64 = 4.0;
 /// Number of processors of the paper's machine.
-const PAPERS: usize = 32;
+const PAPER_CORES: usize = 32;
 /// Number of warehouses, and of terminals of each.
 const WAREHOUSES: u32 = 8;
 const TERMINALS: u32 = 10;
@@ -66,8 +66,8 @@ pub(super) fn coherence(lab: &mut Lab, findings: &mut Results) -> Result<(), Err
             // Coprime to the numbers of warehouses and of terminals, so that the recorded transactions come from all
             // warehouses.
             each: 9,
-            // Eight homes: at least as many pieces of each as cores of the largest machine share a home.
-            pieces: if lab.quick { 64 } else { 160 },
+            // Eight homes: at least as many transactions of each as cores of the largest machine share a home.
+            transactions: if lab.quick { 64 } else { 160 },
             seed: SEED,
         };
         match Recording::of_transactions(lab.program(), &data, wanted) {
@@ -87,11 +87,11 @@ pub(super) fn coherence(lab: &mut Lab, findings: &mut Results) -> Result<(), Err
     let machine = |cores| transfer.machine(cores, instruction_ns);
     let mut outcomes = Vec::new();
     for (latches, recording) in &recordings {
-        for deal in [Deal::ByHome, Deal::Spread] {
-            let on = |cores| replay(recording, machine(cores), deal);
-            let on: Option<Vec<Replayed>> = CORES.into_iter().map(on).collect();
+        for assignment in [Assignment::ByHome, Assignment::Spread] {
+            let on = |cores| replay(recording, machine(cores), assignment);
+            let on: Option<Vec<ReplayResult>> = CORES.into_iter().map(on).collect();
             let on = on.ok_or_else(|| Error::failed("a recording has no transaction of some warehouse"))?;
-            outcomes.push((*latches, deal, on));
+            outcomes.push((*latches, assignment, on));
         }
     }
     let kinds: Vec<String> =
@@ -100,13 +100,13 @@ pub(super) fn coherence(lab: &mut Lab, findings: &mut Results) -> Result<(), Err
     by_line(findings, &kinds, &outcomes);
     fig2(findings, &outcomes);
     table7(findings, &outcomes);
-    lab.know(ablation::TRANSFERS.into(), transfers(&outcomes));
+    lab.store_result(ablation::TRANSFER_RATIO.into(), transfers(&outcomes));
     Ok(())
 }
 
 fn missing(findings: &mut Results, why: &str) {
-    for promise in [claims::TOP_TEN_LINES, claims::PLAIN_TRANSFERS, claims::PLAIN_INVALIDATIONS] {
-        findings.claim(promise.missing(why));
+    for spec in [claims::TOP_TEN_LINES, claims::PLAIN_TRANSFERS, claims::PLAIN_INVALIDATIONS] {
+        findings.add_claim(spec.missing(why));
     }
     fig2(findings, &[]);
     table7(findings, &[]);
@@ -114,8 +114,8 @@ fn missing(findings: &mut Results, why: &str) {
 
 /// Adds the claims on reads of one page without values.
 fn missing_reads(findings: &mut Results, why: &str) {
-    for promise in [claims::SUPER_READS_2, claims::SUPER_UNCONTENDED, claims::COHERENCE_ERROR_P2] {
-        findings.claim(promise.missing(why));
+    for spec in [claims::SUPER_READS_2, claims::SUPER_UNCONTENDED, claims::COHERENCE_ERROR_P2] {
+        findings.add_claim(spec.missing(why));
     }
 }
 
@@ -147,7 +147,7 @@ impl Transfer {
     /// Model of a machine with such cores.
     fn machine(self, cores: usize, instruction_ns: f64) -> CoreModel {
         let Transfer { near_ns, upgrade_ns, hold_ns } = self;
-        CoreModel { cores, node: NODE, instruction_ns, near_ns, upgrade_ns, hold_ns, far: FAR }
+        CoreModel { cores, node: NODE_CORES, instruction_ns, near_ns, upgrade_ns, hold_ns, far: FAR_FACTOR }
     }
 }
 
@@ -212,21 +212,22 @@ fn latch_reads(lab: &mut Lab, findings: &mut Results, transfer: Transfer) -> Res
     }
     let ratio = |a: &[f64], b: &[f64]| Spread::of(a.iter().zip(b).map(|(a, b)| a / b));
     let [plain, of_super, _] = &ns;
-    findings.claim(claims::SUPER_READS_2.measured(
+    findings.add_claim(claims::SUPER_READS_2.measured(
         ratio(&plain[2], &of_super[2]),
         format!(
             "reads of one page by two threads, each on a core of its own, in {rounds} rounds of {TRIES}: in the others another \
              program ran on one of the cores"
         ),
     ));
-    findings.claim(claims::SUPER_UNCONTENDED.measured(ratio(&of_super[0], &plain[0]), "one thread, a promoted latch"));
+    findings
+        .add_claim(claims::SUPER_UNCONTENDED.measured(ratio(&of_super[0], &plain[0]), "one thread, a promoted latch"));
     let mut errors: Vec<(f64, String)> = Vec::new();
     for ((latches, _), ns) in KINDS.into_iter().zip(&ns) {
         let recording = match Recording::of_page_reads(lab.program(), latches) {
             Ok(recording) => recording,
             Err(_) if interrupt::requested() => return Err(child::interrupted()),
             Err(error) => {
-                findings.claim(claims::COHERENCE_ERROR_P2.missing(format!("not on this machine: {error}")));
+                findings.add_claim(claims::COHERENCE_ERROR_P2.missing(format!("not on this machine: {error}")));
                 return Ok(());
             }
         };
@@ -241,7 +242,7 @@ fn latch_reads(lab: &mut Lab, findings: &mut Results, transfer: Transfer) -> Res
         let mut modelled = Series::new(format!("itanium-coherence reads, {latches}, modelled"), "threads", label);
         for cores in [2, 4, 8, 16, 32, 64] {
             let machine = transfer.machine(cores, instruction_ns);
-            let Some(outcome) = replay(&recording, machine, Deal::ByHome) else { continue };
+            let Some(outcome) = replay(&recording, machine, Assignment::ByHome) else { continue };
             let read_ns = cores as f64 * 1e9 / outcome.per_second;
             modelled.push_exact(cores as f64, Some(read_ns));
             if cores == 2 {
@@ -264,7 +265,7 @@ fn latch_reads(lab: &mut Lab, findings: &mut Results, transfer: Transfer) -> Res
         transfer.upgrade_ns,
         transfer.hold_ns
     );
-    findings.claim(claims::COHERENCE_ERROR_P2.found(worst, note));
+    findings.add_claim(claims::COHERENCE_ERROR_P2.exact(worst, note));
     Ok(())
 }
 
@@ -281,18 +282,18 @@ fn instruction_ns(lab: &mut Lab, recordings: &[(&str, Recording)]) -> Result<f64
     if ns.is_finite() { Ok(ns) } else { Err(Error::failed("a run on one worker completed nothing")) }
 }
 
-type Outcomes<'a> = [(&'a str, Deal, Vec<Replayed>)];
+type Outcomes<'a> = [(&'a str, Assignment, Vec<ReplayResult>)];
 
-fn deal(deal: Deal) -> &'static str {
-    match deal {
-        Deal::ByHome => "client partitioning",
-        Deal::Spread => "no partitioning",
+fn assignment_name(assignment: Assignment) -> &'static str {
+    match assignment {
+        Assignment::ByHome => "client partitioning",
+        Assignment::Spread => "no partitioning",
     }
 }
 
 /// All figures by the number of cores.
 fn by_cores(findings: &mut Results, outcomes: &Outcomes<'_>) {
-    type Figure = fn(&Replayed) -> f64;
+    type Figure = fn(&ReplayResult) -> f64;
     let figures: [(&str, &str, Figure); 4] = [
         ("throughput", "transactions a second", |of| of.per_second),
         ("transfers", "lines from other cores, a transaction", |of| of.all().transfers()),
@@ -301,7 +302,7 @@ fn by_cores(findings: &mut Results, outcomes: &Outcomes<'_>) {
     ];
     for (what, label, figure) in figures {
         for (latches, by, on) in outcomes {
-            let name = format!("itanium-coherence {what}, {latches}, {}, modelled", deal(*by));
+            let name = format!("itanium-coherence {what}, {latches}, {}, modelled", assignment_name(*by));
             let mut series = Series::new(name, "cores", label);
             CORES.iter().zip(on).for_each(|(cores, on)| series.push_exact(*cores as f64, Some(figure(on))));
             findings.series.push(series);
@@ -312,9 +313,13 @@ fn by_cores(findings: &mut Results, outcomes: &Outcomes<'_>) {
 /// Figures by kind of line, on as many cores as the paper has.
 fn by_line(findings: &mut Results, kinds: &[String], outcomes: &Outcomes<'_>) {
     for (latches, by, on) in outcomes {
-        let Some(on) = at_papers(on) else { continue };
-        let of =
-            |what: &str| format!("itanium-coherence lines, {latches}, {}, {PAPERS} cores, modelled: {what}", deal(*by));
+        let Some(on) = at_paper_cores(on) else { continue };
+        let of = |what: &str| {
+            format!(
+                "itanium-coherence lines, {latches}, {}, {PAPER_CORES} cores, modelled: {what}",
+                assignment_name(*by)
+            )
+        };
         let mut accesses = Series::new(of("accesses"), "line", "a transaction");
         let mut transfers = Series::new(of("transfers"), "line", "a transaction");
         let mut waits = Series::new(of("waits"), "line", "ns of a transaction");
@@ -327,16 +332,16 @@ fn by_line(findings: &mut Results, kinds: &[String], outcomes: &Outcomes<'_>) {
     }
 }
 
-fn at_papers(on: &[Replayed]) -> Option<&Replayed> {
-    on.get(CORES.iter().position(|cores| *cores == PAPERS)?)
+fn at_paper_cores(on: &[ReplayResult]) -> Option<&ReplayResult> {
+    on.get(CORES.iter().position(|cores| *cores == PAPER_CORES)?)
 }
 
-fn find<'a>(outcomes: &'a Outcomes<'_>, latches: &str, by: Deal) -> Option<&'a Replayed> {
-    at_papers(&outcomes.iter().find(|(name, of, _)| *name == latches && *of == by)?.2)
+fn find<'a>(outcomes: &'a Outcomes<'_>, latches: &str, by: Assignment) -> Option<&'a ReplayResult> {
+    at_paper_cores(&outcomes.iter().find(|(name, of, _)| *name == latches && *of == by)?.2)
 }
 
 /// Share of the waits that the `lines` worst lines cause.
-fn share(outcome: &Replayed, lines: usize) -> Option<f64> {
+fn share(outcome: &ReplayResult, lines: usize) -> Option<f64> {
     let all: f64 = outcome.lines.iter().map(|(ns, _)| ns).sum();
     (all > 0.0).then(|| outcome.lines.iter().take(lines).map(|(ns, _)| ns).sum::<f64>() / all)
 }
@@ -347,21 +352,21 @@ fn fig2(findings: &mut Results, outcomes: &Outcomes<'_>) {
     paper.push_exact(10_u32, Some(17.0));
     findings.series.push(paper);
     for (latches, by, on) in outcomes {
-        let Some(on) = at_papers(on) else { continue };
-        let name = format!("itanium-coherence fig2 {latches}, {}, {PAPERS} cores, modelled", deal(*by));
+        let Some(on) = at_paper_cores(on) else { continue };
+        let name = format!("itanium-coherence fig2 {latches}, {}, {PAPER_CORES} cores, modelled", assignment_name(*by));
         let mut series = Series::new(name, "lines", label);
         for lines in TOP {
             series.push_exact(lines as f64, share(on, lines).map(|share| 100.0 * share));
         }
         findings.series.push(series);
     }
-    if let Some(plain) = find(outcomes, "plain", Deal::ByHome) {
+    if let Some(plain) = find(outcomes, "plain", Assignment::ByHome) {
         let note = format!(
             "{} of {} ns that a transaction waits for lines of others; the paper's 0.17 is of all stall cycles",
             plain.lines.iter().take(10).map(|(ns, _)| ns).sum::<f64>().round(),
             plain.all().wait_ns.round()
         );
-        findings.claim(claims::TOP_TEN_LINES.found(share(plain, 10).unwrap_or(f64::NAN), note));
+        findings.add_claim(claims::TOP_TEN_LINES.exact(share(plain, 10).unwrap_or(f64::NAN), note));
     }
 }
 
@@ -373,27 +378,31 @@ fn table7(findings: &mut Results, outcomes: &Outcomes<'_>) {
     ROWS.iter().zip([1.10, 1.52, 0.88]).for_each(|(row, value)| paper.push_exact(*row, Some(value)));
     findings.series.push(paper);
     // The paper has no optimistic latches, whose readers write nothing.
-    let columns =
-        [("super", Deal::ByHome), ("super", Deal::Spread), ("optimistic", Deal::ByHome), ("optimistic", Deal::Spread)];
+    let columns = [
+        ("super", Assignment::ByHome),
+        ("super", Assignment::Spread),
+        ("optimistic", Assignment::ByHome),
+        ("optimistic", Assignment::Spread),
+    ];
     for (latches, by) in columns {
         let (label, what) = match latches {
             "super" => (label, String::new()),
             other => ("plain latches, by these", format!("{other} latches, ")),
         };
-        let name = format!("itanium-coherence table7 {what}{PAPERS} cores, {}, modelled", deal(by));
+        let name = format!("itanium-coherence table7 {what}{PAPER_CORES} cores, {}, modelled", assignment_name(by));
         let mut series = Series::new(name, "metric", label);
         let pair = find(outcomes, "plain", by).zip(find(outcomes, latches, by));
-        let ratio = |of: fn(&Replayed) -> f64| pair.map(|(plain, other)| of(plain) / of(other));
+        let ratio = |of: fn(&ReplayResult) -> f64| pair.map(|(plain, other)| of(plain) / of(other));
         let (transfers, taken) = (ratio(|of| of.all().transfers()), ratio(|of| of.all().invalidations));
         series.push_exact(ROWS[0], transfers);
         series.push_exact(ROWS[1], taken);
         // Not on this machine: there is one memory node.
         series.push_exact(ROWS[2], None);
         findings.series.push(series);
-        if (latches, by) == ("super", Deal::ByHome) && !outcomes.is_empty() {
+        if (latches, by) == ("super", Assignment::ByHome) && !outcomes.is_empty() {
             let note = "modelled, client partitioning, as the paper's";
-            findings.claim(claims::PLAIN_TRANSFERS.found(transfers.unwrap_or(f64::NAN), note));
-            findings.claim(claims::PLAIN_INVALIDATIONS.found(taken.unwrap_or(f64::NAN), note));
+            findings.add_claim(claims::PLAIN_TRANSFERS.exact(transfers.unwrap_or(f64::NAN), note));
+            findings.add_claim(claims::PLAIN_INVALIDATIONS.exact(taken.unwrap_or(f64::NAN), note));
         }
     }
 }
@@ -401,7 +410,7 @@ fn table7(findings: &mut Results, outcomes: &Outcomes<'_>) {
 /// Ratio of transfers without client partitioning to those with it, for Table 6.
 fn transfers(outcomes: &Outcomes<'_>) -> serde_json::Value {
     let of = |by| find(outcomes, "super", by).map(|of| of.all().transfers());
-    json!(of(Deal::Spread).zip(of(Deal::ByHome)).map(|(spread, home)| spread / home))
+    json!(of(Assignment::Spread).zip(of(Assignment::ByHome)).map(|(spread, home)| spread / home))
 }
 
 #[cfg(test)]

@@ -6,11 +6,11 @@ use serde_json::{Map, Value, json};
 use crate::footprint::geometry::Geometry;
 use crate::reproduce::Results;
 use crate::reproduce::breakdown::{
-    Breakdown, Events, Exposed, LARGE_PAGES, Model, Probe, SECOND, SMALL_PAGES, SOURCES, THIRD,
+    Breakdown, Events, ExposedCosts, LARGE_PAGES, Model, Probe, SECOND_LEVEL, SMALL_PAGES, SOURCES, THIRD_LEVEL,
 };
-use crate::reproduce::cachegrind::Behind;
+use crate::reproduce::cachegrind::DataCaches;
 use crate::reproduce::claims;
-use crate::reproduce::lab::{Count, Lab, SEED, arguments};
+use crate::reproduce::lab::{CountSpec, Lab, SEED, arguments};
 use crate::reproduce::report::{Series, Spread};
 use tpcc_core::workload::error::Error;
 
@@ -46,13 +46,13 @@ const WHY: &str = "modelled: counts of simulated caches times what an event cost
                    spilled, and the database lies in memory";
 
 /// Name of the ratio of misses of the first translation buffer, with small pages to with large pages, for other experiments.
-pub(super) const PAGES: &str = "itanium small by large pages";
+pub(super) const TLB_MISS_RATIO: &str = "itanium small by large pages";
 
 /// Modelled workloads: the mix on the command line, and its name in a report.
 const WORKLOADS: [(&str, &str); 3] = [("new-order", "New-Order"), ("payment", "Payment"), ("standard", "the mix")];
 
 /// A modelled workload.
-pub(super) struct Modelled {
+pub(super) struct ModelledWorkload {
     pub(super) name: &'static str,
     /// Breakdown with large pages if there are any, and with small pages.
     pub(super) everything_on: Breakdown,
@@ -68,7 +68,7 @@ pub(super) struct Modelled {
 }
 
 /// Counts, times and models New-Order, Payment and the mix. Returns the reason if that is impossible.
-fn modelled(lab: &mut Lab) -> Result<Result<Vec<Modelled>, String>, Error> {
+fn model_workloads(lab: &mut Lab) -> Result<Result<Vec<ModelledWorkload>, String>, Error> {
     let uncounted = |lab: &Lab| lab.uncountable.clone().unwrap_or_else(|| "nothing was counted".to_owned());
     let mut all = Vec::new();
     for (mix, name) in WORKLOADS {
@@ -77,13 +77,13 @@ fn modelled(lab: &mut Lab) -> Result<Result<Vec<Modelled>, String>, Error> {
             "run --warehouses {WAREHOUSES} --workers 1 --mix {mix} --warmup 0 --seed {SEED} --durability async \
              --buffer-pool 512 --check off --background inline"
         );
-        let of_mix = |behind| Count {
+        let of_mix = |data_caches| CountSpec {
             args: arguments(&args),
             length_flag: "--transactions",
             lengths: LENGTHS,
-            each: 1.0,
-            i1: Geometry::USUAL,
-            behind,
+            work_per_unit: 1.0,
+            i1: Geometry::DEFAULT,
+            data_caches,
             warehouses: Some(WAREHOUSES),
         };
         let (Some(small), Some(large)) = (events(lab, &of_mix, SMALL_PAGES)?, events(lab, &of_mix, LARGE_PAGES)?)
@@ -99,7 +99,8 @@ fn modelled(lab: &mut Lab) -> Result<Result<Vec<Modelled>, String>, Error> {
         for round in 1..=if lab.quick { 3 } else { 7 } {
             lab.say(&format!("probing what misses cost beside other work, round {round}"));
             let probe = Probe::measure();
-            let (Some(exposed), Some(exposed_small)) = (Exposed::measure(given), Exposed::measure(&small)) else {
+            let (Some(exposed), Some(exposed_small)) = (ExposedCosts::measure(given), ExposedCosts::measure(&small))
+            else {
                 return Ok(Err("the probes are for x86-64".to_owned()));
             };
             with_given.push(Model { probe, exposed });
@@ -111,7 +112,7 @@ fn modelled(lab: &mut Lab) -> Result<Result<Vec<Modelled>, String>, Error> {
         }
         let Some(measured) = Spread::of(times) else { return Ok(Err("no run was timed".to_owned())) };
         let (costs, costs_small) = (Model::median(&with_given), Model::median(&with_small));
-        all.push(Modelled {
+        all.push(ModelledWorkload {
             name,
             everything_on: costs.breakdown(given),
             small: costs_small.breakdown(&small),
@@ -125,8 +126,8 @@ fn modelled(lab: &mut Lab) -> Result<Result<Vec<Modelled>, String>, Error> {
 }
 
 /// Counts some code in each of the simulated caches, and its data pages in `pages`.
-fn events(lab: &mut Lab, count: &dyn Fn(Behind) -> Count, pages: Behind) -> Result<Option<Events>, Error> {
-    let Some(counts) = lab.count(&[count(SECOND), count(THIRD), count(pages)])? else { return Ok(None) };
+fn events(lab: &mut Lab, count: &dyn Fn(DataCaches) -> CountSpec, pages: DataCaches) -> Result<Option<Events>, Error> {
+    let Some(counts) = lab.count(&[count(SECOND_LEVEL), count(THIRD_LEVEL), count(pages)])? else { return Ok(None) };
     let [second, third, pages] = &counts[..] else { return Ok(None) };
     Ok(Some(Events::of_counts(second, third, pages)))
 }
@@ -134,13 +135,13 @@ fn events(lab: &mut Lab, count: &dyn Fn(Behind) -> Count, pages: Behind) -> Resu
 /// Runs the experiment.
 pub(super) fn cycles(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     findings.config.insert("breakdown".into(), json!(WHY));
-    counted(lab, findings)?;
-    let all = match modelled(lab)? {
+    count_by_processor(lab, findings)?;
+    let all = match model_workloads(lab)? {
         Ok(all) => all,
         Err(why) => {
             tables_2_and_3(findings, &[]);
             table_4(findings, &[]);
-            findings.claim(claims::MODELLED.missing(why));
+            findings.add_claim(claims::MODELLED.missing(why));
             return Ok(());
         }
     };
@@ -151,7 +152,7 @@ pub(super) fn cycles(lab: &mut Lab, findings: &mut Results) -> Result<(), Error>
     findings.config.insert("beside_other_work".into(), costs(|costs| costs.exposed.json()).into());
     tables_2_and_3(findings, &all);
     table_4(findings, &all);
-    if let Some(Modelled { pages: [large, small], name, .. }) = all.last() {
+    if let Some(ModelledWorkload { pages: [large, small], name, .. }) = all.last() {
         // A count is the difference of two runs, and with large pages there may be no misses: then the ratio is a lower
         // limit.
         let (large, small) = (large.max(0.0), small.max(0.0));
@@ -160,8 +161,8 @@ pub(super) fn cycles(lab: &mut Lab, findings: &mut Results) -> Result<(), Error>
             "{name}: {large:.1} and {small:.1} a transaction, of a buffer of 64 pages (fewer than {FEWEST_PAGES} count as \
              {FEWEST_PAGES})"
         );
-        findings.claim(claims::SMALL_PAGES_TLB.found(ratio, note));
-        lab.know(PAGES.into(), json!(ratio));
+        findings.add_claim(claims::SMALL_PAGES_TLB.exact(ratio, note));
+        lab.store_result(TLB_MISS_RATIO.into(), json!(ratio));
     }
     let errors = all.iter().map(|of| (of, of.everything_on.error(of.measured.mid)));
     let Some((_, worst)) = errors.clone().max_by(|a, b| a.1.total_cmp(&b.1)) else { return Ok(()) };
@@ -175,13 +176,13 @@ pub(super) fn cycles(lab: &mut Lab, findings: &mut Results) -> Result<(), Error>
         .last()
         .map_or_else(String::new, |mix| format!("{}; {}", mix.costs.probe.in_words(), mix.costs.exposed.in_words()));
     let note = format!("{}; the mix, {costs}", each.join(", "));
-    findings.claim(claims::MODELLED.found(worst, note));
+    findings.add_claim(claims::MODELLED.exact(worst, note));
     Ok(())
 }
 
 /// Counts of the mix by the processor itself, if it has counters: the paper's tables come from such counters. Cycles of the
 /// user and of the kernel are the columns of Table 2.
-fn counted(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
+fn count_by_processor(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let seconds = if lab.quick { 2 } else { 5 };
     let how = format!("--workers 1 --warmup 1 --duration {seconds} --large-pages try --counters on");
     let args = lab.run_args(WAREHOUSES, WAREHOUSES, &how)?;
@@ -207,7 +208,7 @@ fn of_counters(counters: &Value) -> (Vec<Series>, Value) {
 }
 
 /// Tables 2 and 3, and Figure 1, which shows the total of Table 2.
-fn tables_2_and_3(findings: &mut Results, all: &[Modelled]) {
+fn tables_2_and_3(findings: &mut Results, all: &[ModelledWorkload]) {
     let mut paper = Series::new("itanium-cycles fig1 paper", "source", "per cent of the cycles of a transaction");
     TABLE_2.iter().for_each(|(part, [_, _, total])| paper.push_exact(*part, Some(*total)));
     findings.series.push(paper);
@@ -245,7 +246,7 @@ fn tables_2_and_3(findings: &mut Results, all: &[Modelled]) {
 }
 
 /// Rows of Table 4 that are modelled: everything on, and no large pages. The others need runs of other experiments.
-fn table_4(findings: &mut Results, all: &[Modelled]) {
+fn table_4(findings: &mut Results, all: &[ModelledWorkload]) {
     const COLUMNS: [&str; 6] = ["OTH", "FE", "TLB", "NOT", "GR", "total"];
     let label = "per cent of the time of a transaction with everything on";
     for (row, values) in TABLE_4 {

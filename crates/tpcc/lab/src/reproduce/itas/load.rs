@@ -22,7 +22,7 @@ pub(super) const READS: usize = 256;
 
 /// Access pattern of an operation on its block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Pass {
+pub(super) enum AccessPattern {
     /// One pass over the block that reads and writes a word of each line; the pattern of the paper.
     Writes,
     /// [`READS`] reads of a walk that visits every line before it returns to one. Each read gives the address of the next.
@@ -39,7 +39,7 @@ pub(super) struct MemoryLoad {
     pub(super) block_bytes: usize,
     /// True if siblings share their block (global mode); otherwise each has its own (local mode).
     pub(super) shared: bool,
-    pub(super) pass: Pass,
+    pub(super) pattern: AccessPattern,
 }
 
 /// Memory of a fiber or of siblings. A word in each line leads through all lines at random.
@@ -66,9 +66,9 @@ impl Block {
     }
 
     /// Executes one operation, from place `at`. `share` is the share of the lines that reads use.
-    fn go(&self, pass: Pass, at: &mut u64, share: f64) {
-        match pass {
-            Pass::Writes => {
+    fn run_operation(&self, pattern: AccessPattern, at: &mut u64, share: f64) {
+        match pattern {
+            AccessPattern::Writes => {
                 let mut sum = 0;
                 for line in &self.lines {
                     sum += line.word.load(Ordering::Relaxed);
@@ -76,7 +76,7 @@ impl Block {
                 }
                 black_box(sum);
             }
-            Pass::Reads => {
+            AccessPattern::Reads => {
                 let last = ((self.lines.len() as f64 * share) as u32).max(1);
                 for _ in 0..READS {
                     let next = self.lines[*at as usize].next.load(Ordering::Relaxed);
@@ -85,7 +85,7 @@ impl Block {
                     *at = u64::from(if share < 1.0 { next % last } else { next });
                 }
             }
-            Pass::RandomReads => {
+            AccessPattern::RandomReads => {
                 let last = (self.lines.len() as f64 * share).max(1.0) as u64;
                 for _ in 0..READS {
                     let place = (u128::from(*at) * u128::from(last)) >> 64;
@@ -99,7 +99,7 @@ impl Block {
 
 /// Scheduling of a load.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum How {
+pub(super) enum SchedulingMode {
     /// A fixed mode, with these parameters of all groups.
     Fixed(Mode, Aggregation),
     /// TAS with parameters that are tuned while it runs.
@@ -123,26 +123,33 @@ pub(super) struct MemoryRun {
 }
 
 /// A way of scheduling a load, kept between runs.
-pub(super) struct Way {
+pub(super) struct ScheduledLoad {
     runtime: Runtime,
     groups: Vec<GroupId>,
 }
 
-impl Way {
-    pub(super) fn new(load: &MemoryLoad, how: How, slice: Duration, workers: usize) -> Result<Way, Error> {
+impl ScheduledLoad {
+    pub(super) fn new(
+        load: &MemoryLoad,
+        scheduling: SchedulingMode,
+        slice: Duration,
+        workers: usize,
+    ) -> Result<ScheduledLoad, Error> {
         let builder = Runtime::builder().workers(workers).fibers(load.groups * load.siblings).slice(slice).pin(true);
-        let (builder, aggregation) = match how {
-            How::Fixed(mode, aggregation) => {
+        let (builder, aggregation) = match scheduling {
+            SchedulingMode::Fixed(mode, aggregation) => {
                 (builder.policies(move |_| mode.policy()).placement(mode.placement()), aggregation)
             }
-            How::Tuned(settings) => (builder.policy(itas::policy::Tas).tuned(settings), Aggregation::default()),
+            SchedulingMode::Tuned(settings) => {
+                (builder.policy(itas::policy::Tas).tuned(settings), Aggregation::default())
+            }
         };
         let runtime = fibers::runtime(builder).map_err(|error| Error::failed(error.to_string()))?;
         let groups = (0..load.groups)
             .map(|n| runtime.groups().add(&format!("group {n}"), itas::DEFAULT_WEIGHT, aggregation))
             .collect::<Result<_, _>>()
             .map_err(|error| Error::failed(error.to_string()))?;
-        Ok(Way { runtime, groups })
+        Ok(ScheduledLoad { runtime, groups })
     }
 
     /// Reads the parameters of the first group, for another thread while the load runs.
@@ -164,7 +171,7 @@ impl Memory {
     /// after the warm-up, and returns when that time is over.
     pub(super) fn run(
         &mut self,
-        way: &mut Way,
+        scheduled: &mut ScheduledLoad,
         length: Duration,
         meanwhile: impl FnOnce(Duration),
     ) -> Result<MemoryRun, Error> {
@@ -179,19 +186,19 @@ impl Memory {
         let total = || counts.iter().map(|count| count.load(Ordering::Relaxed)).sum::<u64>();
         let mut order: Vec<usize> = (0..fibers).collect();
         Random::stream(*runs, 7).shuffle(&mut order);
-        let groups = &way.groups;
-        let ran = way.runtime.run(|spawner| {
+        let groups = &scheduled.groups;
+        let ran = scheduled.runtime.run(|spawner| {
             for &fiber in &order {
                 let group = fiber % load.groups;
                 let block = &blocks[if load.shared { group } else { fiber }];
                 // A count on its own cache line.
                 let (count, stop) = (&counts[fiber * LINE / 8], &stop);
-                let mut at = match load.pass {
-                    Pass::RandomReads => (fiber as u64 + 1).wrapping_mul(0x2545_f491_4f6c_dd1d),
-                    Pass::Reads | Pass::Writes => (fiber * 7919 % block.lines.len()) as u64,
+                let mut at = match load.pattern {
+                    AccessPattern::RandomReads => (fiber as u64 + 1).wrapping_mul(0x2545_f491_4f6c_dd1d),
+                    AccessPattern::Reads | AccessPattern::Writes => (fiber * 7919 % block.lines.len()) as u64,
                 };
                 let work = move || {
-                    block.go(load.pass, &mut at, share.load(Ordering::Relaxed) as f64 / 1000.0);
+                    block.run_operation(load.pattern, &mut at, share.load(Ordering::Relaxed) as f64 / 1000.0);
                     count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
                     if stop.load(Ordering::Relaxed) { Progress::Done } else { Progress::More }
                 };
@@ -218,13 +225,13 @@ impl Memory {
 /// Nanoseconds of a read that depends on the previous one, in a block of `bytes` bytes.
 pub(super) fn read_ns(bytes: usize) -> f64 {
     let block = Block::new(bytes, &mut Random::stream(3, bytes as u64));
-    reads_ns(&block, Pass::Reads, 2 * bytes / LINE)
+    reads_ns(&block, AccessPattern::Reads, 2 * bytes / LINE)
 }
 
 /// Like [`read_ns`], at random places.
 pub(super) fn random_read_ns(bytes: usize) -> f64 {
     let block = Block::new(bytes, &mut Random::stream(3, bytes as u64));
-    reads_ns(&block, Pass::RandomReads, 2 * bytes / LINE)
+    reads_ns(&block, AccessPattern::RandomReads, 2 * bytes / LINE)
 }
 
 /// Address translations that a core holds, and the cost of others.
@@ -281,20 +288,20 @@ fn next_random(at: u64, read: u32) -> u64 {
 }
 
 /// Nanoseconds of a read of a block, after a warm-up of `warm` reads.
-fn reads_ns(block: &Block, pass: Pass, warm: usize) -> f64 {
-    median_ns(warm.clamp(200 * READS, 4_000 * READS), READS, |at| block.go(pass, at, 1.0))
+fn reads_ns(block: &Block, pattern: AccessPattern, warm: usize) -> f64 {
+    median_ns(warm.clamp(200 * READS, 4_000 * READS), READS, |at| block.run_operation(pattern, at, 1.0))
 }
 
 /// Nanoseconds of a read: median of five measurements of `reads` reads each, after a warm-up of as many. `operation` makes
 /// `of_operation` reads.
 fn median_ns(reads: usize, of_operation: usize, mut operation: impl FnMut(&mut u64)) -> f64 {
     let (mut at, operations) = (0, (reads / of_operation).max(1));
-    let mut go = || (0..operations).for_each(|_| operation(&mut at));
-    go();
+    let mut repeat = || (0..operations).for_each(|_| operation(&mut at));
+    repeat();
     let mut times: Vec<f64> = (0..5)
         .map(|_| {
             let begun = Instant::now();
-            go();
+            repeat();
             begun.elapsed().as_secs_f64() * 1e9 / (operations * of_operation) as f64
         })
         .collect();
@@ -315,7 +322,7 @@ pub(super) fn remote_read_ns() -> Result<f64, SpawnError> {
     let blocks: Vec<Block> = (0..BLOCKS).map(|n| Block::new(BYTES, &mut Random::stream(5, n as u64))).collect();
     let through = |block: &Block| {
         let mut at = 0;
-        (0..OPERATIONS).for_each(|_| block.go(Pass::Reads, &mut at, 1.0));
+        (0..OPERATIONS).for_each(|_| block.run_operation(AccessPattern::Reads, &mut at, 1.0));
         black_box(at);
     };
     // Numbers of blocks that the other thread has read, and that this thread has read.

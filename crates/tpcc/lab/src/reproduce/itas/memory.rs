@@ -5,8 +5,8 @@ use std::time::Duration;
 use itas::Aggregation;
 use itas::auto::Mode;
 
-use super::load::{How, Memory, MemoryLoad, MemoryRun, Pass, Way, read_ns};
-use super::oltp::waits;
+use super::load::{AccessPattern, Memory, MemoryLoad, MemoryRun, ScheduledLoad, SchedulingMode, read_ns};
+use super::oltp::claim_waits;
 use crate::interval::Ratio;
 use crate::reproduce::Results;
 use crate::reproduce::claims;
@@ -28,17 +28,17 @@ const ROUNDS: usize = 7;
 const MOST_BYTES: usize = 2 << 30;
 
 /// Runs a load under several ways of scheduling in turn, and returns the runs of each way, round by round.
-pub(super) fn in_turn(
+pub(super) fn run_rounds(
     memory: &mut Memory,
-    ways: &mut [Way],
+    scheduled: &mut [ScheduledLoad],
     rounds: usize,
     length: Duration,
 ) -> Result<Vec<Vec<MemoryRun>>, Error> {
-    let mut runs: Vec<Vec<MemoryRun>> = ways.iter().map(|_| Vec::new()).collect();
+    let mut runs: Vec<Vec<MemoryRun>> = scheduled.iter().map(|_| Vec::new()).collect();
     for round in 0..rounds {
-        for turn in 0..ways.len() {
-            let at = (round + turn) % ways.len();
-            let run = memory.run(&mut ways[at], length, std::thread::sleep)?;
+        for turn in 0..scheduled.len() {
+            let at = (round + turn) % scheduled.len();
+            let run = memory.run(&mut scheduled[at], length, std::thread::sleep)?;
             runs[at].push(run);
         }
     }
@@ -68,8 +68,13 @@ pub(super) fn fig4(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
             })
             .collect();
         for &kib in sizes {
-            let load =
-                MemoryLoad { groups: GROUPS, siblings: SIBLINGS, block_bytes: kib << 10, shared, pass: Pass::Writes };
+            let load = MemoryLoad {
+                groups: GROUPS,
+                siblings: SIBLINGS,
+                block_bytes: kib << 10,
+                shared,
+                pattern: AccessPattern::Writes,
+            };
             let blocks = if shared { GROUPS } else { GROUPS * SIBLINGS };
             if blocks * load.block_bytes > MOST_BYTES {
                 continue;
@@ -79,13 +84,13 @@ pub(super) fn fig4(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
             // A fiber yields after a pass, however short the pass is: vruntimes count passes.
             let slice = Duration::from_micros(1);
             let aggregation = Aggregation { bonus: Duration::from_secs(1), limit: LIMIT };
-            let mut ways = modes
+            let mut scheduled = modes
                 .iter()
-                .map(|mode| Way::new(&load, How::Fixed(*mode, aggregation), slice, WORKERS))
+                .map(|mode| ScheduledLoad::new(&load, SchedulingMode::Fixed(*mode, aggregation), slice, WORKERS))
                 .collect::<Result<Vec<_>, _>>()?;
             let length = Duration::from_millis(if lab.quick { 60 } else { 300 });
-            let runs = in_turn(&mut memory, &mut ways, ROUNDS, length)?;
-            waits(runs.iter().flatten().map(|run| run.wait_to_bound), findings);
+            let runs = run_rounds(&mut memory, &mut scheduled, ROUNDS, length)?;
+            claim_waits(runs.iter().flatten().map(|run| run.wait_to_bound), findings);
             let fair = rates(&runs[0]);
             for (series, runs) in series.iter_mut().zip(&runs[1..]) {
                 // Time is the inverse of the rate.
@@ -108,15 +113,17 @@ pub(super) fn l3_share(lab: &mut Lab, findings: &mut Results) -> Result<(), Erro
     findings.series.push(latencies);
     let share = l3_share_of(&points);
     lab.say(&format!("this process has about {:.1} MiB of the L3", share as f64 / f64::from(1 << 20)));
-    let load = MemoryLoad { groups: 4, siblings: 8, block_bytes: share, shared: true, pass: Pass::Reads };
+    let load = MemoryLoad { groups: 4, siblings: 8, block_bytes: share, shared: true, pattern: AccessPattern::Reads };
     let mut memory = Memory::new(load, SEED);
     let aggregation = Aggregation { bonus: Duration::from_secs(1), limit: 32 };
-    let mut ways = [Mode::Tas, Mode::Itas, Mode::Fair]
+    let mut scheduled = [Mode::Tas, Mode::Itas, Mode::Fair]
         .iter()
-        .map(|mode| Way::new(&load, How::Fixed(*mode, aggregation), Duration::from_micros(500), WORKERS))
+        .map(|mode| {
+            ScheduledLoad::new(&load, SchedulingMode::Fixed(*mode, aggregation), Duration::from_micros(500), WORKERS)
+        })
         .collect::<Result<Vec<_>, _>>()?;
     let length = Duration::from_millis(if lab.quick { 500 } else { 2_000 });
-    let runs = in_turn(&mut memory, &mut ways, ROUNDS, length)?;
+    let runs = run_rounds(&mut memory, &mut scheduled, ROUNDS, length)?;
     let after = read_ns(share);
     let mut series = Series::new("itas-l3 throughput", "policy", "reads, fair = 1");
     let fair = rates(&runs[2]);
@@ -130,7 +137,7 @@ pub(super) fn l3_share(lab: &mut Lab, findings: &mut Results) -> Result<(), Erro
         share as f64 / f64::from(1 << 20),
         points.iter().find(|(bytes, _)| *bytes >= share).map_or(0.0, |(_, ns)| *ns),
     );
-    findings.claim(claims::ITAS_VS_TAS.measured(Some(ratio), note));
+    findings.add_claim(claims::ITAS_VS_TAS.measured(Some(ratio), note));
     Ok(())
 }
 

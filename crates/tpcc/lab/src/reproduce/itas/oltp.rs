@@ -22,7 +22,7 @@ const SIZE: &str = "MiB of a tenant's rows";
 /// Result of a run of all policies, by distribution and number of rows.
 fn run(lab: &mut Lab, access: &str, rows: u32) -> Result<Value, Error> {
     let key = format!("tenants {access} {rows}");
-    if let Some(known) = lab.known(&key) {
+    if let Some(known) = lab.stored_result(&key) {
         return Ok(known);
     }
     let seconds = if lab.quick { 4 } else { 8 };
@@ -32,7 +32,7 @@ fn run(lab: &mut Lab, access: &str, rows: u32) -> Result<Value, Error> {
          {access} --slice-us {SLICE_US} --duration {seconds} --seed {SEED} --policy fair,tas,packed,itas,auto"
     );
     let run = lab.tpcc(&arguments(&how))?;
-    lab.know(key, run.clone());
+    lab.store_result(key, run.clone());
     Ok(run)
 }
 
@@ -77,7 +77,7 @@ pub(super) fn fig7(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
             findings.series.push(series);
         }
     }
-    longest_waits(&runs.into_iter().map(|(.., run)| run).collect::<Vec<_>>(), findings);
+    claim_waits_of_runs(&runs.into_iter().map(|(.., run)| run).collect::<Vec<_>>(), findings);
     Ok(())
 }
 
@@ -103,30 +103,30 @@ pub(super) fn fig10(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> 
     };
     let worst = ["tas", "itas", "auto"].into_iter().filter_map(of).reduce(f64::min);
     let note = "the least of tas, itas and auto; medians over sizes and ways of choosing rows";
-    findings.claim(match worst {
-        Some(worst) => claims::BACKGROUND.found(worst, note),
+    findings.add_claim(match worst {
+        Some(worst) => claims::BACKGROUND.exact(worst, note),
         None => claims::BACKGROUND.missing("no run with loops"),
     });
-    longest_waits(&runs.into_iter().map(|(.., run)| run).collect::<Vec<_>>(), findings);
+    claim_waits_of_runs(&runs.into_iter().map(|(.., run)| run).collect::<Vec<_>>(), findings);
     Ok(())
 }
 
 /// Adds the claim on waits, from the results of `tpcc tenants`.
-pub(super) fn longest_waits(runs: &[Value], findings: &mut Results) {
+pub(super) fn claim_waits_of_runs(runs: &[Value], findings: &mut Results) {
     let of_run = |run: &Value| {
         let policies = run["policies"].as_object()?;
         policies.values().filter_map(|figures| figures["wait_to_bound"].as_f64()).reduce(f64::max)
     };
-    waits(runs.iter().filter_map(of_run), findings);
+    claim_waits(runs.iter().filter_map(of_run), findings);
 }
 
 /// Adds the claim on waits, from ratios of waits to their bounds.
-pub(super) fn waits(parts: impl Iterator<Item = f64>, findings: &mut Results) {
+pub(super) fn claim_waits(parts: impl Iterator<Item = f64>, findings: &mut Results) {
     let longest = parts.reduce(f64::max);
     let known =
         findings.claims.iter().find(|claim| claim.name == claims::LONGEST_WAIT.name).and_then(|claim| claim.value);
     if let Some(longest) = longest.into_iter().chain(known).reduce(f64::max) {
         findings.claims.retain(|claim| claim.name != claims::LONGEST_WAIT.name);
-        findings.claim(claims::LONGEST_WAIT.found(longest, "over all policies, cores and rounds of what was run"));
+        findings.add_claim(claims::LONGEST_WAIT.exact(longest, "over all policies, cores and rounds of what was run"));
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::oltp::{longest_waits, mib, ratio};
+use super::oltp::{claim_waits_of_runs, mib, ratio};
 use crate::reproduce::Results;
 use crate::reproduce::claims;
 use crate::reproduce::lab::{Lab, SEED, arguments};
@@ -53,10 +53,10 @@ pub(super) fn regime(lab: &mut Lab, findings: &mut Results) -> Result<(), Error>
         Some((of_best, format!("slices of {slice} us, {} MiB, where it chose {chosen}", mib(*rows))))
     };
     let worst = cells.iter().filter_map(against_best).min_by(|(a, _), (b, _)| a.mid.total_cmp(&b.mid));
-    findings.claim(match worst {
+    findings.add_claim(match worst {
         Some((worst, at)) => claims::AUTO.measured(Some(worst), format!("the worst of {} cells: {at}", cells.len())),
         None => claims::AUTO.missing("no cell was measured"),
     });
-    longest_waits(&cells.into_iter().map(|(.., run)| run).collect::<Vec<_>>(), findings);
+    claim_waits_of_runs(&cells.into_iter().map(|(.., run)| run).collect::<Vec<_>>(), findings);
     Ok(())
 }

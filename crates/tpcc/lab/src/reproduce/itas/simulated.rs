@@ -8,10 +8,10 @@ use itas::auto::Mode;
 use itas::simulate::{Access, Caches, Load, Setting, Simulated, simulate};
 
 use super::load::{
-    How, LINE, Memory, MemoryLoad, PAGE, Pass, READS, Translations, Way, random_read_ns, read_ns, remote_read_ns,
-    translations,
+    AccessPattern, LINE, Memory, MemoryLoad, PAGE, READS, ScheduledLoad, SchedulingMode, Translations, random_read_ns,
+    read_ns, remote_read_ns, translations,
 };
-use super::memory::{in_turn, rates};
+use super::memory::{rates, run_rounds};
 use super::oltp::mib;
 use crate::interval::Ratio;
 use crate::reproduce::Results;
@@ -174,9 +174,10 @@ pub(super) fn fig9(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
 /// Nanoseconds of an operation of the memory program without its reads, measured with sets that fit into the first cache.
 fn work_ns() -> Result<f64, Error> {
     const SET: usize = 4 << 10;
-    let load = MemoryLoad { groups: 8, siblings: 8, block_bytes: SET, shared: true, pass: Pass::RandomReads };
-    let way = Way::new(&load, How::Fixed(Mode::Fair, aggregation()), SLICE, 2)?;
-    let runs = in_turn(&mut Memory::new(load, SEED), &mut [way], 5, Duration::from_millis(30))?;
+    let load =
+        MemoryLoad { groups: 8, siblings: 8, block_bytes: SET, shared: true, pattern: AccessPattern::RandomReads };
+    let scheduled = ScheduledLoad::new(&load, SchedulingMode::Fixed(Mode::Fair, aggregation()), SLICE, 2)?;
+    let runs = run_rounds(&mut Memory::new(load, SEED), &mut [scheduled], 5, Duration::from_millis(30))?;
     let rate = Spread::of(rates(&runs[0])).map_or(f64::INFINITY, |rate| rate.mid);
     Ok((2e9 / rate - READS as f64 * random_read_ns(SET)).max(0.0))
 }
@@ -201,13 +202,14 @@ pub(super) fn validation(lab: &mut Lab, findings: &mut Results) -> Result<(), Er
     for &kib in sizes {
         lab.say(&format!("reads of sets of {kib} KiB, measured and simulated"));
         let (set_bytes, shared) = (kib << 10, true);
-        let load = MemoryLoad { groups: 8, siblings: 8, block_bytes: set_bytes, shared, pass: Pass::RandomReads };
+        let load =
+            MemoryLoad { groups: 8, siblings: 8, block_bytes: set_bytes, shared, pattern: AccessPattern::RandomReads };
         let access = Access::Uniform;
         let of = Load { groups: load.groups, siblings: load.siblings, set_bytes, reads: READS, work_ns, access };
         let mut memory = Memory::new(load, SEED);
-        let mut ways = modes
+        let mut scheduled = modes
             .iter()
-            .map(|mode| Way::new(&load, How::Fixed(*mode, aggregation()), SLICE, 2))
+            .map(|mode| ScheduledLoad::new(&load, SchedulingMode::Fixed(*mode, aggregation()), SLICE, 2))
             .collect::<Result<Vec<_>, _>>()?;
         let length = Duration::from_millis(if lab.quick { 150 } else { 600 });
         let (mut real, mut simulated) = (modes.map(|_| Vec::new()), modes.map(|_| Vec::new()));
@@ -216,7 +218,7 @@ pub(super) fn validation(lab: &mut Lab, findings: &mut Results) -> Result<(), Er
         let own = Caches { private_ns: least(|| random_read_ns(set_bytes.min(own.private_bytes))), ..own };
         let mut before = with_share(&own);
         for _ in 0..ROUNDS {
-            let runs = in_turn(&mut memory, &mut ways, 1, length)?;
+            let runs = run_rounds(&mut memory, &mut scheduled, 1, length)?;
             let after = with_share(&own);
             let caches = Caches {
                 shared_bytes: (before.shared_bytes + after.shared_bytes) / 2,
@@ -240,7 +242,7 @@ pub(super) fn validation(lab: &mut Lab, findings: &mut Results) -> Result<(), Er
     errors.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
     let mean = errors.iter().map(|(error, _)| error).sum::<f64>() / errors.len().max(1) as f64;
     let worst = errors.last().map_or(String::new(), |(error, at)| format!("worst {error:.2}, {at}"));
-    findings.claim(claims::ITAS_ERROR_P2.found(mean, format!("the mean of {} cells; {worst}", errors.len())));
+    findings.add_claim(claims::ITAS_ERROR_P2.exact(mean, format!("the mean of {} cells; {worst}", errors.len())));
     more_cores(lab, findings)
 }
 

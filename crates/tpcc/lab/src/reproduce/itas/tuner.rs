@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use itas::auto::{Mode, TunerSettings};
 use itas::{Aggregation, Board, CoreSettings, Groups, Scheduler, Stops};
 
-use super::load::{How, Memory, MemoryLoad, Pass, Way};
-use super::memory::{in_turn, rates, spread};
+use super::load::{AccessPattern, Memory, MemoryLoad, ScheduledLoad, SchedulingMode};
+use super::memory::{rates, run_rounds, spread};
 use crate::interval::Ratio;
 use crate::reproduce::Results;
 use crate::reproduce::claims;
@@ -22,10 +22,10 @@ const BONUSES_US: [u64; 6] = [50, 200, 500, 1_000, 2_000, 5_000];
 const SLICE: Duration = Duration::from_micros(50);
 const ROUNDS: usize = 7;
 /// Share of the blocks that is read in the phases with small sets, in thousandths.
-const SMALL: usize = 60;
+const SMALL_SHARE: usize = 60;
 
 fn load() -> MemoryLoad {
-    MemoryLoad { groups: 8, siblings: 8, block_bytes: 768 << 10, shared: true, pass: Pass::Reads }
+    MemoryLoad { groups: 8, siblings: 8, block_bytes: 768 << 10, shared: true, pattern: AccessPattern::Reads }
 }
 
 /// Compares the tuner with fixed bonuses.
@@ -34,14 +34,15 @@ pub(super) fn tuner(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> 
     let mut memory = Memory::new(load, SEED);
     let fixed = |us: u64| Aggregation { bonus: Duration::from_micros(us), limit: 100_000 };
     let settings = TunerSettings::default();
-    let mut hows = vec![How::Tuned(settings)];
-    hows.extend(BONUSES_US.map(|us| How::Fixed(Mode::Tas, fixed(us))));
-    let mut ways = hows.iter().map(|how| Way::new(&load, *how, SLICE, 2)).collect::<Result<Vec<_>, _>>()?;
+    let mut modes = vec![SchedulingMode::Tuned(settings)];
+    modes.extend(BONUSES_US.map(|us| SchedulingMode::Fixed(Mode::Tas, fixed(us))));
+    let mut scheduled =
+        modes.iter().map(|mode| ScheduledLoad::new(&load, *mode, SLICE, 2)).collect::<Result<Vec<_>, _>>()?;
     lab.say("reads of sets of 768 KiB, tuned and with six fixed bonuses");
     // A warm-up: the runtime keeps the parameters that the tuner finds.
-    memory.run(&mut ways[0], Duration::from_millis(500), std::thread::sleep)?;
+    memory.run(&mut scheduled[0], Duration::from_millis(500), std::thread::sleep)?;
     let length = Duration::from_millis(if lab.quick { 200 } else { 1_000 });
-    let runs = in_turn(&mut memory, &mut ways, ROUNDS, length)?;
+    let runs = run_rounds(&mut memory, &mut scheduled, ROUNDS, length)?;
     let tuned = rates(&runs[0]);
     let mut series = Series::new("itas-tuner fixed bonus", "us of agg_bonus", "throughput, tuned = 1");
     let mut best: Option<(u64, Ratio)> = None;
@@ -56,7 +57,7 @@ pub(super) fn tuner(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> 
     findings.series.push(series);
     if let Some((us, ratio)) = best {
         let note = format!("the best fixed bonus of {} was {us} us", BONUSES_US.len());
-        findings.claim(claims::TUNER.measured(Some(spread(ratio)), note));
+        findings.add_claim(claims::TUNER.measured(Some(spread(ratio)), note));
     }
     reconverges(lab, &mut memory, findings)
 }
@@ -65,14 +66,14 @@ pub(super) fn tuner(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> 
 fn reconverges(lab: &mut Lab, memory: &mut Memory, findings: &mut Results) -> Result<(), Error> {
     const SAMPLE: Duration = Duration::from_millis(5);
     lab.say("the sets become small, and large again, under a tuner");
-    let mut way = Way::new(&load(), How::Tuned(TunerSettings::default()), SLICE, 2)?;
-    let parameters = way.parameters();
+    let mut scheduled = ScheduledLoad::new(&load(), SchedulingMode::Tuned(TunerSettings::default()), SLICE, 2)?;
+    let parameters = scheduled.parameters();
     let phase = Duration::from_millis(if lab.quick { 1_000 } else { 3_000 });
     let share = Arc::clone(&memory.share);
     let mut phases: Vec<Vec<(f64, f64)>> = Vec::new();
-    memory.run(&mut way, 5 * phase, |_| {
+    memory.run(&mut scheduled, 5 * phase, |_| {
         for small in [false, true, false, true, false] {
-            share.store(if small { SMALL } else { 1000 }, Ordering::Relaxed);
+            share.store(if small { SMALL_SHARE } else { 1000 }, Ordering::Relaxed);
             let (begun, mut limits) = (Instant::now(), Vec::new());
             while begun.elapsed() < phase {
                 std::thread::sleep(SAMPLE);
@@ -95,7 +96,7 @@ fn reconverges(lab: &mut Lab, memory: &mut Memory, findings: &mut Results) -> Re
     let worst = times.iter().copied().fold(0.0, f64::max);
     let found: Vec<String> = phases.iter().map(|limits| format!("{:.0}", settled(&smooth(limits)))).collect();
     let note = format!("the longest of {} changes; limits of the phases: {}", times.len(), found.join(", "));
-    findings.claim(claims::RECONVERGES.found(worst, note));
+    findings.add_claim(claims::RECONVERGES.exact(worst, note));
     Ok(())
 }
 
@@ -163,7 +164,7 @@ pub(super) fn decision(lab: &mut Lab, findings: &mut Results) -> Result<(), Erro
         worst = [worst, times].into_iter().flatten().max_by(|a, b| a.mid.total_cmp(&b.mid));
     }
     findings.series.push(series);
-    findings.claim(
+    findings.add_claim(
         claims::PICK_NEXT.measured(worst, "the slowest of fair, tas and itas: a fiber stops and the next is chosen"),
     );
     Ok(())

@@ -13,7 +13,7 @@ pub(super) type Costs = Vec<f64>;
 
 /// Counts of a file by component.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Split {
+pub(super) struct ComponentCosts {
     /// Names of the events, in the order of [`Costs`].
     pub(super) events: Vec<String>,
     pub(super) components: [Costs; COMPONENTS],
@@ -25,7 +25,7 @@ pub(super) struct Split {
 type Shares = [f64; COMPONENTS];
 
 /// Maps an instruction of an object file, at an address in that file, to a component.
-pub(super) trait Places {
+pub(super) trait ComponentMap {
     fn component(&mut self, object: &str, address: u64) -> Option<Component>;
 }
 
@@ -66,7 +66,7 @@ impl Functions {
 }
 
 /// Parses the output of Callgrind (`--dump-instr=yes`, nothing compressed). None if the text is no such file.
-pub(super) fn split(text: &str, places: &mut impl Places) -> Option<Split> {
+pub(super) fn split(text: &str, places: &mut impl ComponentMap) -> Option<ComponentCosts> {
     let header = || text.lines().take(HEADER);
     if !header().any(|line| line == "positions: instr") {
         return None;
@@ -77,7 +77,7 @@ pub(super) fn split(text: &str, places: &mut impl Places) -> Option<Split> {
         return None;
     }
     let mut functions = Functions::default();
-    let mut split = Split { events, ..Split::default() };
+    let mut split = ComponentCosts { events, ..ComponentCosts::default() };
     let (mut object, mut called_object, mut called_name) = (String::new(), String::new(), String::new());
     let mut current = None;
     let mut lines = text.lines();
@@ -172,7 +172,7 @@ mod tests {
     /// Addresses of "us" below 0x100 belong to locks, those below 0x200 to the log; all others are shared.
     struct ThreeRegions;
 
-    impl Places for ThreeRegions {
+    impl ComponentMap for ThreeRegions {
         fn component(&mut self, object: &str, address: u64) -> Option<Component> {
             match (object, address) {
                 ("us", 0..0x100) => Some(Component::Locks),

@@ -7,10 +7,10 @@ use std::process::Command;
 
 use addr2line::Loader;
 
-use super::attribution::{Costs, Places, Split, split};
+use super::attribution::{ComponentCosts, ComponentMap, Costs, split};
 use super::component::{COMPONENTS, Component};
 use crate::footprint::geometry::Geometry;
-use crate::reproduce::cachegrind::{Behind, Counts, Totals};
+use crate::reproduce::cachegrind::{Counts, DataCaches, Totals};
 use crate::reproduce::child;
 use tpcc_core::workload::error::Error;
 use tpcc_core::workload::reading::read_output;
@@ -34,7 +34,7 @@ impl LineTables {
     }
 }
 
-impl Places for LineTables {
+impl ComponentMap for LineTables {
     fn component(&mut self, object: &str, address: u64) -> Option<Component> {
         if object != self.object {
             return None;
@@ -58,19 +58,19 @@ impl Places for LineTables {
 
 /// Counts of a transaction, by component and of all code.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct SplitCount {
+pub(super) struct ComponentCounts {
     pub(super) components: [Counts; COMPONENTS],
     pub(super) all: Counts,
 }
 
-impl SplitCount {
+impl ComponentCounts {
     /// Counts of one unit, if the longer run has `units` more units.
-    fn between(short: &Split, long: &Split, units: f64) -> SplitCount {
+    fn between(short: &ComponentCosts, long: &ComponentCosts, units: f64) -> ComponentCounts {
         let of = |short_costs: &Costs, long_costs: &Costs| {
-            Totals::new(&short.events, short_costs).to(&Totals::new(&long.events, long_costs), units)
+            Totals::new(&short.events, short_costs).per_unit(&Totals::new(&long.events, long_costs), units)
         };
         let components = std::array::from_fn(|i| of(&short.components[i], &long.components[i]));
-        SplitCount { components, all: of(&short.all, &long.all) }
+        ComponentCounts { components, all: of(&short.all, &long.all) }
     }
 
     /// Counts of one component.
@@ -79,36 +79,40 @@ impl SplitCount {
     }
 }
 
-/// Counts a run of each of two lengths, with `behind` as the data cache and the level behind both. `args` gives the
+/// Counts a run of each of two lengths, with `data_caches` as the data cache and the level behind both. `args` gives the
 /// arguments of a run of a length; it is called before each run.
 pub(super) fn count(
     program: &Path,
     lengths: (u64, u64),
-    behind: Behind,
+    data_caches: DataCaches,
     places: &mut LineTables,
     scratch: &Path,
     mut args: impl FnMut(u64) -> Result<Vec<String>, Error>,
-) -> Result<SplitCount, Error> {
+) -> Result<ComponentCounts, Error> {
     let (short, long) = lengths;
-    let mut run = |length: u64| one(program, &args(length)?, behind, places, scratch);
+    let mut run = |length: u64| one(program, &args(length)?, data_caches, places, scratch);
     let (counted_short, counted_long) = (run(short)?, run(long)?);
-    Ok(SplitCount::between(&counted_short, &counted_long, (long - short) as f64))
+    Ok(ComponentCounts::between(&counted_short, &counted_long, (long - short) as f64))
 }
 
 /// Counts one run.
 fn one(
     program: &Path,
     args: &[String],
-    behind: Behind,
+    data_caches: DataCaches,
     places: &mut LineTables,
     scratch: &Path,
-) -> Result<Split, Error> {
+) -> Result<ComponentCosts, Error> {
     let file = scratch.join("callgrind.out");
     let mut command = Command::new("valgrind");
     command
         .args(["--tool=callgrind", "--dump-instr=yes", "--dump-line=no", "--compress-strings=no", "--compress-pos=no"])
         .args(["--cache-sim=yes", "--branch-sim=yes"])
-        .args([format!("--I1={}", Geometry::USUAL), format!("--D1={}", behind.d1), format!("--LL={}", behind.ll)])
+        .args([
+            format!("--I1={}", Geometry::DEFAULT),
+            format!("--D1={}", data_caches.d1),
+            format!("--LL={}", data_caches.ll),
+        ])
         .arg(format!("--callgrind-out-file={}", file.display()))
         .arg(program)
         .args(args);
@@ -117,7 +121,7 @@ fn one(
     let _ = std::fs::remove_file(&file);
     match split(&text, places) {
         Some(split) if ended.status.success() => Ok(split),
-        _ => Err(Error::failed(format!("callgrind: tpcc {}: {}", args.join(" "), ended.last_words()))),
+        _ => Err(Error::failed(format!("callgrind: tpcc {}: {}", args.join(" "), ended.last_lines()))),
     }
 }
 
@@ -139,7 +143,7 @@ mod tests {
         std::fs::create_dir_all(&scratch).unwrap();
         let mut tables = LineTables::open(&program).unwrap();
         let args = ["--exact".to_owned(), test.to_owned()];
-        let counted = one(&program, &args, Behind::USUAL, &mut tables, &scratch).unwrap();
+        let counted = one(&program, &args, DataCaches::DEFAULT, &mut tables, &scratch).unwrap();
         std::fs::remove_dir_all(&scratch).unwrap();
         let of = |component: Component| counted.components[component as usize].first().copied().unwrap_or(0.0);
         assert!(of(Component::Workload) > 1_000.0 && of(Component::Workload) < counted.all[0], "{counted:?}");
@@ -151,13 +155,13 @@ mod tests {
 
     #[test]
     fn what_both_runs_did_cancels() {
-        let counted = |each: [f64; 2], all: [f64; 2]| Split {
+        let counted = |each: [f64; 2], all: [f64; 2]| ComponentCosts {
             events: vec!["Ir".to_owned(), "D1mr".to_owned()],
             components: std::array::from_fn(|_| each.to_vec()),
             all: all.to_vec(),
         };
         let (short, long) = (counted([100.0, 10.0], [1_000.0, 20.0]), counted([300.0, 30.0], [4_000.0, 50.0]));
-        let one = SplitCount::between(&short, &long, 10.0);
+        let one = ComponentCounts::between(&short, &long, 10.0);
         let of = |counts: &Counts| (counts.instructions, counts.d1_reads);
         assert_eq!((of(one.of(Component::Log)), of(&one.all)), ((20.0, 2.0), (300.0, 3.0)));
     }

@@ -15,14 +15,14 @@ mod attribution;
 mod callgrind;
 mod component;
 
-use super::breakdown::{Events, Exposed, LARGE_PAGES, Model, Probe, SECOND, SMALL_PAGES, THIRD};
-use super::cachegrind::{Behind, Counts};
-use super::claims::{self, Promise};
-use super::lab::{Count, Lab, SEED, Timings, arguments, words};
+use super::breakdown::{Events, ExposedCosts, LARGE_PAGES, Model, Probe, SECOND_LEVEL, SMALL_PAGES, THIRD_LEVEL};
+use super::cachegrind::{Counts, DataCaches};
+use super::claims::{self, ClaimSpec};
+use super::lab::{CountSpec, Lab, SEED, Timings, arguments, arguments_with_path};
 use super::report::{Series, Spread};
 use super::{Experiment, Paper, Results, directory};
 use crate::footprint::geometry::Geometry;
-use callgrind::{LineTables, SplitCount};
+use callgrind::{ComponentCounts, LineTables};
 use component::Component;
 use tpcc_core::workload::error::Error;
 
@@ -47,28 +47,29 @@ pub(super) const PAPER: Paper = Paper {
 };
 
 /// Components in the order of their removal. Trees, statements and the transaction remain.
-const TAKEN: [Component; 5] = [Component::Locks, Component::Latches, Component::Log, Component::Pool, Component::Codec];
+const REMOVED: [Component; 5] =
+    [Component::Locks, Component::Latches, Component::Log, Component::Pool, Component::Codec];
 
 fn payment(lab: &mut Lab, results: &mut Results) -> Result<(), Error> {
-    taken_away(lab, results, "looking-glass-payment", "payment", &[], claims::GLASS_LEFT_PAYMENT)
+    removal_steps(lab, results, "looking-glass-payment", "payment", &[], claims::GLASS_LEFT_PAYMENT)
 }
 
 fn new_order(lab: &mut Lab, results: &mut Results) -> Result<(), Error> {
     let (parts, left) = (&claims::GLASS_NEW_ORDER, claims::GLASS_LEFT_NEW_ORDER);
-    taken_away(lab, results, "looking-glass-new-order", "new-order", parts, left)
+    removal_steps(lab, results, "looking-glass-new-order", "new-order", parts, left)
 }
 
 /// Runs one transaction on the whole engine and on the floor. `parts` are claims on locks, latches, the log and the pool, in
 /// this order.
-fn taken_away(
+fn removal_steps(
     lab: &mut Lab,
     results: &mut Results,
     id: &str,
     mix: &str,
-    parts: &[Promise],
-    left: Promise,
+    parts: &[ClaimSpec],
+    left: ClaimSpec,
 ) -> Result<(), Error> {
-    let timed = timed(lab, mix)?;
+    let timed = time_engines(lab, mix)?;
     let mut time = Series::new(format!("{id} time"), "engine", "us a transaction");
     for engine in ["whole", "floor"] {
         let us = timed.rates(engine).iter().map(|rate| 1e6 / rate);
@@ -76,12 +77,12 @@ fn taken_away(
     }
     results.series.push(time);
     if let Some(why) = lab.uncountable.clone() {
-        parts.iter().chain([&left]).for_each(|promise| results.claim(promise.missing(why.clone())));
+        parts.iter().chain([&left]).for_each(|spec| results.add_claim(spec.missing(why.clone())));
         return Ok(());
     }
-    let parts_counted = counted(lab, mix)?;
+    let parts_counted = count_engine(lab, mix)?;
     let counted = &parts_counted.second;
-    let floor = on_the_floor(lab, mix)?;
+    let floor = count_floor(lab, mix)?;
     let mut each = Series::new(format!("{id} parts"), "part", "instructions a transaction");
     for component in Component::ALL {
         each.push_exact(component.name(), Some(counted.of(component).instructions));
@@ -90,7 +91,7 @@ fn taken_away(
     let mut rest = counted.all.instructions;
     let mut steps = Series::new(format!("{id} less each part's own"), "left", "instructions a transaction");
     steps.push_exact("everything", Some(rest));
-    for component in TAKEN {
+    for component in REMOVED {
         rest -= counted.of(component).instructions;
         steps.push_exact(format!("less {}", component.name()), Some(rest));
     }
@@ -110,9 +111,9 @@ fn taken_away(
     for (place, component) in shares.into_iter().enumerate() {
         let share = counted.of(component).instructions / counted.all.instructions;
         here.push_exact(component.name(), Some(100.0 * share));
-        if let Some(promise) = parts.get(place) {
-            paper.push_exact(component.name(), promise.paper.map(|share| 100.0 * share));
-            results.claim(promise.found(share, note));
+        if let Some(spec) = parts.get(place) {
+            paper.push_exact(component.name(), spec.paper.map(|share| 100.0 * share));
+            results.add_claim(spec.exact(share, note));
         }
     }
     results.series.push(here);
@@ -120,15 +121,15 @@ fn taken_away(
         results.series.push(paper);
     }
     let note = "instructions of the floor, which has none of the parts, to those of the whole engine";
-    results.claim(match floor {
-        Some(floor) => left.found(floor / counted.all.instructions, note),
+    results.add_claim(match floor {
+        Some(floor) => left.exact(floor / counted.all.instructions, note),
         None => left.missing("the floor could not be counted"),
     });
     Ok(())
 }
 
 /// Arguments of a run of one worker with inline services, so that one thread does all work.
-fn alone(mix: &str) -> String {
+fn single_worker_args(mix: &str) -> String {
     format!(
         "run --warehouses 1 --workers 1 --mix {mix} --warmup 0 --seed {SEED} --durability async --buffer-pool 456 \
          --check off --background inline"
@@ -141,20 +142,20 @@ fn lengths(lab: &Lab) -> (u64, u64) {
 }
 
 /// Counts of a transaction by component, with each of the simulated caches.
-struct PartsCounted {
-    second: SplitCount,
-    third: SplitCount,
-    pages: SplitCount,
+struct CountsByCache {
+    second: ComponentCounts,
+    third: ComponentCounts,
+    pages: ComponentCounts,
 }
 
-impl PartsCounted {
-    fn events(&self, counts: impl Fn(&SplitCount) -> Counts) -> Events {
+impl CountsByCache {
+    fn events(&self, counts: impl Fn(&ComponentCounts) -> Counts) -> Events {
         Events::of_counts(&counts(&self.second), &counts(&self.third), &counts(&self.pages))
     }
 
     /// Costs of events beside this work.
     fn model(&self) -> Option<Model> {
-        let exposed = Exposed::measure(&self.events(|split| split.all))?;
+        let exposed = ExposedCosts::measure(&self.events(|split| split.all))?;
         Some(Model { probe: Probe::measure(), exposed })
     }
 
@@ -172,42 +173,42 @@ impl PartsCounted {
 }
 
 /// Counts a transaction on the whole engine.
-fn counted(lab: &mut Lab, mix: &str) -> Result<PartsCounted, Error> {
+fn count_engine(lab: &mut Lab, mix: &str) -> Result<CountsByCache, Error> {
     let pages = if storage::large_pages_available().is_ok() { LARGE_PAGES } else { SMALL_PAGES };
     let untouched = lab.untouched(1)?;
     let own = lab.scratch().join("looking-glass");
     let mut tables = LineTables::open(lab.program())?;
-    let mut count = |behind| {
+    let mut count = |data_caches| {
         lab.say(&format!("counting {mix}, instruction by instruction"));
-        callgrind::count(lab.program(), lengths(lab), behind, &mut tables, lab.scratch(), |transactions| {
+        callgrind::count(lab.program(), lengths(lab), data_caches, &mut tables, lab.scratch(), |transactions| {
             directory::copy(&untouched, &own)?;
-            Ok(words(&format!("{} --transactions {transactions} --data", alone(mix)), &own))
+            Ok(arguments_with_path(&format!("{} --transactions {transactions} --data", single_worker_args(mix)), &own))
         })
     };
-    let counted = PartsCounted { second: count(SECOND)?, third: count(THIRD)?, pages: count(pages)? };
+    let counted = CountsByCache { second: count(SECOND_LEVEL)?, third: count(THIRD_LEVEL)?, pages: count(pages)? };
     // Errors are ignored: the parent directory is removed at the end.
     let _ = std::fs::remove_dir_all(&own);
     Ok(counted)
 }
 
 /// Instructions of a transaction on the floor.
-fn on_the_floor(lab: &mut Lab, mix: &str) -> Result<Option<f64>, Error> {
+fn count_floor(lab: &mut Lab, mix: &str) -> Result<Option<f64>, Error> {
     lab.say(&format!("counting {mix} on the floor"));
     let args = format!("run --engine floor --warehouses 1 --mix {mix} --warmup 0 --seed {SEED} --check off");
-    let count = Count {
+    let count = CountSpec {
         args: arguments(&args),
         length_flag: "--transactions",
         lengths: lengths(lab),
-        each: 1.0,
-        i1: Geometry::USUAL,
-        behind: Behind::USUAL,
+        work_per_unit: 1.0,
+        i1: Geometry::DEFAULT,
+        data_caches: DataCaches::DEFAULT,
         warehouses: None,
     };
     Ok(lab.count(&[count])?.and_then(|counts| Some(counts.first()?.instructions)))
 }
 
 /// Transactions per second on the whole engine and on the floor, in turns.
-fn timed(lab: &mut Lab, mix: &str) -> Result<Timings, Error> {
+fn time_engines(lab: &mut Lab, mix: &str) -> Result<Timings, Error> {
     let (rounds, seconds) = if lab.quick { (3, 1) } else { (7, 3) };
     let whole = lab.run_args(1, 1, &format!("--workers 1 --mix {mix} --warmup 1 --duration {seconds}"))?;
     let floor = format!(
@@ -222,8 +223,8 @@ mod tests {
 
     #[test]
     fn each_part_is_taken_away_once_and_the_rest_stays() {
-        let rest: Vec<_> = Component::ALL.into_iter().filter(|part| !TAKEN.contains(part)).collect();
+        let rest: Vec<_> = Component::ALL.into_iter().filter(|part| !REMOVED.contains(part)).collect();
         assert_eq!(rest, [Component::Workload, Component::Statements, Component::Trees]);
-        assert_eq!(TAKEN.len() + rest.len(), Component::ALL.len());
+        assert_eq!(REMOVED.len() + rest.len(), Component::ALL.len());
     }
 }

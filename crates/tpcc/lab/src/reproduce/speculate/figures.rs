@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use crate::reproduce::Results;
-use crate::reproduce::claims::{self, Promise};
-use crate::reproduce::lab::{Lab, SEED, words};
+use crate::reproduce::claims::{self, ClaimSpec};
+use crate::reproduce::lab::{Lab, SEED, arguments_with_path};
 use crate::reproduce::report::{Series, Spread};
 use tpcc_core::workload::error::Error;
 
@@ -38,18 +38,18 @@ fn runs(lab: &mut Lab) -> Result<Vec<(&'static Benchmark, Value)>, Error> {
         .iter()
         .map(|of| {
             let key = format!("latency {}", of.mix);
-            if let Some(known) = lab.known(&key) {
+            if let Some(known) = lab.stored_result(&key) {
                 return Ok((of, known));
             }
             let n = if lab.quick { of.transactions.1 } else { of.transactions.0 };
             lab.say(&format!("{n} transactions {} in six ways", of.mix));
             let data = lab.database(1)?;
             let how = format!("latency --mix {} --transactions {n} --seed {SEED} --simulate --data", of.mix);
-            let run = lab.tpcc(&words(&how, &data))?;
+            let run = lab.tpcc(&arguments_with_path(&how, &data))?;
             if run["equal"] != true {
                 return Err(Error::failed(format!("latency {}: the ways left different rows", of.mix)));
             }
-            lab.know(key, run.clone());
+            lab.store_result(key, run.clone());
             Ok((of, run))
         })
         .collect()
@@ -183,21 +183,21 @@ pub(super) fn fig21(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> 
 /// Adds the claims on the runs.
 fn claims(runs: &[(&Benchmark, Value)], findings: &mut Results) {
     let run = |mix: &str| runs.iter().find(|(of, _)| of.mix == mix).map_or(&Value::Null, |(_, run)| run);
-    let found = |promise: Promise, value: Option<f64>, note: &str| match value {
-        Some(value) => promise.found(value, note),
-        None => promise.missing("not measured"),
+    let found = |spec: ClaimSpec, value: Option<f64>, note: &str| match value {
+        Some(value) => spec.exact(value, note),
+        None => spec.missing("not measured"),
     };
     let in_order = at(run("new-order-150"), "/in_order_us_per_item");
-    findings.claim(found(claims::IN_ORDER, in_order, "an item of a New-Order with 50 to 150, on two processors"));
+    findings.add_claim(found(claims::IN_ORDER, in_order, "an item of a New-Order with 50 to 150, on two processors"));
     // Transactions with a claim on four processors.
     let claimed = ["new-order", "new-order-150", "delivery-outer", "stock-level"];
-    for (promise, key) in [(claims::ERROR_P1, "error_p1"), (claims::ERROR_P2, "error_p2")] {
+    for (spec, key) in [(claims::ERROR_P1, "error_p1"), (claims::ERROR_P2, "error_p2")] {
         let errors = claimed.iter().filter_map(|mix| at(run(mix), &format!("/simulation/{key}")));
-        findings.claim(found(promise, errors.max_by(f64::total_cmp), "the greatest of those four transactions"));
+        findings.add_claim(found(spec, errors.max_by(f64::total_cmp), "the greatest of those four transactions"));
     }
-    for ((promise_2, promise_4), mix) in claims::ON_PROCESSORS.into_iter().zip(claimed) {
-        findings.claim(promise_2.measured(ratio(run(mix), "speculative"), "two processors, measured"));
+    for ((spec_2, spec_4), mix) in claims::ON_PROCESSORS.into_iter().zip(claimed) {
+        findings.add_claim(spec_2.measured(ratio(run(mix), "speculative"), "two processors, measured"));
         let simulated = at(run(mix), "/simulation/machines/2/ratio");
-        findings.claim(found(promise_4, simulated, "simulated from traces on two processors"));
+        findings.add_claim(found(spec_4, simulated, "simulated from traces on two processors"));
     }
 }

@@ -17,7 +17,7 @@ const SUB_EPOCHS: [usize; 5] = [1, 2, 4, 8, 16];
 /// Quarters of an epoch before the dependence.
 const QUARTERS: [usize; 4] = [0, 1, 2, 3];
 /// Number of sub-epochs in the paper.
-const USUAL: usize = 8;
+const PAPER_SUB_EPOCHS: usize = 8;
 
 /// Label of a cost, and its value.
 type CostLabel = (&'static str, fn(&DependenceCost) -> f64);
@@ -51,7 +51,7 @@ pub(super) fn sub_epochs(lab: &mut Lab, findings: &mut Results) -> Result<(), Er
         Spread::of(costs.get(&(number, quarter)).into_iter().flatten().map(of))
     };
     let labels: [CostLabel; 2] = [
-        ("us done again for each violation", |cost| cost.redone_us),
+        ("us done again for each violation", |cost| cost.rewound_us),
         ("us of a loop of eight epochs", |cost| cost.loop_us),
     ];
     for (label, of) in labels {
@@ -62,8 +62,9 @@ pub(super) fn sub_epochs(lab: &mut Lab, findings: &mut Results) -> Result<(), Er
             findings.series.push(series);
         }
     }
-    let redone = |number: usize| costs.get(&(number, 3)).into_iter().flatten().map(|cost| cost.redone_us);
-    let ratio = Spread::of(redone(USUAL).zip(redone(1)).map(|(with, without)| with / without));
-    findings.claim(claims::REDONE.measured(ratio, "eight sub-epochs against one, the dependence after three quarters"));
+    let rewound = |number: usize| costs.get(&(number, 3)).into_iter().flatten().map(|cost| cost.rewound_us);
+    let ratio = Spread::of(rewound(PAPER_SUB_EPOCHS).zip(rewound(1)).map(|(with, without)| with / without));
+    findings
+        .add_claim(claims::REDONE.measured(ratio, "eight sub-epochs against one, the dependence after three quarters"));
     Ok(())
 }

@@ -11,22 +11,22 @@ use serde_json::json;
 use crate::filler;
 use crate::footprint::geometry::Geometry;
 use crate::reproduce::Results;
-use crate::reproduce::cachegrind::{Behind, Counts, saved};
+use crate::reproduce::cachegrind::{Counts, DataCaches, saved_share};
 use crate::reproduce::claims;
-use crate::reproduce::lab::{Count, Lab};
+use crate::reproduce::lab::{CountSpec, Lab};
 use crate::reproduce::report::{Series, Spread};
 use tpcc_core::workload::error::Error;
 
 /// Team size of the paper's comparisons.
-const TEN: u32 = 10;
+const TEAM_SIZE: u32 = 10;
 /// Fetches of each thread, in the short and in the long run.
 const FETCHES: (u64, u64) = (400, 2400);
 /// A cache that certainly holds the code of an operation.
-const LARGE: &str = "65536,8,64";
+const LARGE_CACHE: &str = "65536,8,64";
 
 /// Parameters of a run.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct How {
+struct FetchRun {
     threads: u32,
     /// True if threads switch at points.
     live: bool,
@@ -34,31 +34,31 @@ struct How {
     cold: bool,
 }
 
-fn count_of(how: How, i1: Geometry) -> Count {
-    let points = if how.live { "all" } else { "none" };
-    let cold = if how.cold { " --cold" } else { "" };
-    let args = format!("index-fetch --threads {} --ctx-points {points}{cold}", how.threads);
-    Count {
+fn count_of(run: FetchRun, i1: Geometry) -> CountSpec {
+    let points = if run.live { "all" } else { "none" };
+    let cold = if run.cold { " --cold" } else { "" };
+    let args = format!("index-fetch --threads {} --ctx-points {points}{cold}", run.threads);
+    CountSpec {
         args: args.split_whitespace().map(str::to_owned).collect(),
         length_flag: "--fetches",
         lengths: FETCHES,
-        each: f64::from(how.threads),
+        work_per_unit: f64::from(run.threads),
         i1,
-        behind: Behind::USUAL,
+        data_caches: DataCaches::DEFAULT,
         warehouses: None,
     }
 }
 
 /// Counts a fetch of each of `runs`; none if nothing can be counted.
-fn count(lab: &mut Lab, runs: &[(How, Geometry)]) -> Result<Option<Vec<Counts>>, Error> {
-    let what: Vec<Count> = runs.iter().map(|(how, i1)| count_of(*how, *i1)).collect();
+fn count(lab: &mut Lab, runs: &[(FetchRun, Geometry)]) -> Result<Option<Vec<Counts>>, Error> {
+    let what: Vec<CountSpec> = runs.iter().map(|(run, i1)| count_of(*run, *i1)).collect();
     let Some(mut counts) = lab.count(&what)? else { return Ok(None) };
-    for ((how, _), counts) in runs.iter().zip(&mut counts) {
+    for ((run, _), counts) in runs.iter().zip(&mut counts) {
         // The other code misses all its lines each time that it runs: for every fiber, or for the first one only.
-        let rounds = if !how.cold {
+        let rounds = if !run.cold {
             0.0
-        } else if how.live {
-            1.0 / f64::from(how.threads)
+        } else if run.live {
+            1.0 / f64::from(run.threads)
         } else {
             1.0
         };
@@ -67,19 +67,19 @@ fn count(lab: &mut Lab, runs: &[(How, Geometry)]) -> Result<Option<Vec<Counts>>,
     Ok(Some(counts))
 }
 
-fn large() -> Result<Geometry, Error> {
-    LARGE.parse().map_err(Error::failed)
+fn large_cache() -> Result<Geometry, Error> {
+    LARGE_CACHE.parse().map_err(Error::failed)
 }
 
 /// Number of lines of code of a fetch, and the cache for the figures.
-struct Code {
+struct FetchCode {
     lines: f64,
     i1: Geometry,
 }
 
-fn code(lab: &mut Lab, findings: &mut Results) -> Result<Option<Code>, Error> {
-    let cold = How { threads: 1, live: false, cold: true };
-    let Some(counts) = count(lab, &[(cold, large()?)])? else { return Ok(None) };
+fn code(lab: &mut Lab, findings: &mut Results) -> Result<Option<FetchCode>, Error> {
+    let cold = FetchRun { threads: 1, live: false, cold: true };
+    let Some(counts) = count(lab, &[(cold, large_cache()?)])? else { return Ok(None) };
     let lines = counts.first().map_or(0.0, |counts| counts.i1);
     let bytes = (lines * 64.0) as u32;
     let half = 1 << (bytes / 2).max(1024).ilog2();
@@ -87,10 +87,10 @@ fn code(lab: &mut Lab, findings: &mut Results) -> Result<Option<Code>, Error> {
     findings.config.insert("index_fetch_code_bytes".into(), json!(bytes));
     findings.config.insert("index_fetch_cache".into(), json!(i1.to_string()));
     lab.say(&format!("an index fetch runs through {bytes} bytes of code; counted in {}", i1.in_words()));
-    Ok(Some(Code { lines, i1 }))
+    Ok(Some(FetchCode { lines, i1 }))
 }
 
-fn why(lab: &Lab) -> String {
+fn uncounted(lab: &Lab) -> String {
     lab.uncountable.clone().unwrap_or_else(|| "nothing was counted".to_owned())
 }
 
@@ -110,7 +110,7 @@ fn by_threads(
     cold: bool,
 ) -> Result<Option<(Series, ByThreads)>, Error> {
     let all = threads(lab);
-    let runs: Vec<_> = all.iter().map(|&threads| (How { threads, live, cold }, i1)).collect();
+    let runs: Vec<_> = all.iter().map(|&threads| (FetchRun { threads, live, cold }, i1)).collect();
     let Some(counts) = count(lab, &runs)? else { return Ok(None) };
     let mut series = Series::new(name, "threads", &format!("instruction misses of a round, {}", i1.in_words()));
     let values: ByThreads = all.iter().zip(&counts).map(|(n, counts)| (*n, counts.i1 * f64::from(*n))).collect();
@@ -119,27 +119,27 @@ fn by_threads(
 }
 
 /// Additional misses of each thread beyond the first, at ten threads.
-fn extra(values: &[(u32, f64)]) -> Option<f64> {
+fn extra_misses(values: &[(u32, f64)]) -> Option<f64> {
     let at = |threads| values.iter().find(|(n, _)| *n == threads).map(|(_, misses)| *misses);
-    Some((at(TEN)? - at(1)?) / f64::from(TEN - 1))
+    Some((at(TEAM_SIZE)? - at(1)?) / f64::from(TEAM_SIZE - 1))
 }
 
 /// Figure 2a: ten threads cost little more than one.
 pub(super) fn fig2(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let Some(code) = code(lab, findings)? else {
-        findings.claim(claims::FETCH_EXTRA.missing(why(lab)));
+        findings.add_claim(claims::FETCH_EXTRA.missing(uncounted(lab)));
         return Ok(());
     };
     for (live, name) in [(false, "steps-fig2 no switching"), (true, "steps-fig2 switching")] {
         let Some((series, values)) = by_threads(lab, name, code.i1, live, false)? else { continue };
         findings.series.push(series);
-        if let (true, Some(extra)) = (live, extra(&values)) {
+        if let (true, Some(extra)) = (live, extra_misses(&values)) {
             let note = format!(
-                "a fetch runs through {:.0} lines; cache of {}, warm; from 1 to {TEN} threads",
+                "a fetch runs through {:.0} lines; cache of {}, warm; from 1 to {TEAM_SIZE} threads",
                 code.lines,
                 code.i1.in_words()
             );
-            findings.claim(claims::FETCH_EXTRA.found(extra, note));
+            findings.add_claim(claims::FETCH_EXTRA.exact(extra, note));
         }
     }
     Ok(())
@@ -164,11 +164,11 @@ pub(super) fn fig5(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
 /// Figure 8: all counts, and time, at ten threads.
 pub(super) fn fig8(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let Some(code) = code(lab, findings)? else {
-        findings.claim(claims::FETCH_I1.missing(why(lab)));
+        findings.add_claim(claims::FETCH_I1.missing(uncounted(lab)));
         return Ok(());
     };
-    let how = |live, cold| How { threads: TEN, live, cold };
-    let runs = [how(false, false), how(true, false), how(false, true), how(true, true)].map(|how| (how, code.i1));
+    let run = |live, cold| FetchRun { threads: TEAM_SIZE, live, cold };
+    let runs = [run(false, false), run(true, false), run(false, true), run(true, true)].map(|run| (run, code.i1));
     let Some(counts) = count(lab, &runs)? else { return Ok(()) };
     let [off, on, off_cold, on_cold] = counts[..] else { return Ok(()) };
     let label = format!("with switching, per cent of without; {}", code.i1.in_words());
@@ -188,15 +188,15 @@ pub(super) fn fig8(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     paper.push_exact("mispredicted branches", Some(36.0));
     findings.series.extend([series, cold, paper]);
     let note = format!(
-        "{TEN} threads, {}; {:.1} misses a fetch become {:.1}; with other code before each round {:.1} become {:.1}",
+        "{TEAM_SIZE} threads, {}; {:.1} misses a fetch become {:.1}; with other code before each round {:.1} become {:.1}",
         code.i1.in_words(),
         off.i1,
         on.i1,
         off_cold.i1,
         on_cold.i1
     );
-    findings.claim(match saved(off.i1, on.i1) {
-        Some(saved) => claims::FETCH_I1.found(saved, note),
+    findings.add_claim(match saved_share(off.i1, on.i1) {
+        Some(saved) => claims::FETCH_I1.exact(saved, note),
         None => claims::FETCH_I1.missing(note),
     });
     Ok(())
@@ -220,7 +220,7 @@ fn time(lab: &mut Lab, rounds: usize) -> Result<Option<Spread>, Error> {
     for _ in 0..rounds {
         let mut ns = [0.0; 2];
         for (ns, points) in ns.iter_mut().zip(["none", "all"]) {
-            let args = format!("index-fetch --threads {TEN} --ctx-points {points} --fetches 100000");
+            let args = format!("index-fetch --threads {TEAM_SIZE} --ctx-points {points} --fetches 100000");
             let json = lab.tpcc(&args.split_whitespace().map(str::to_owned).collect::<Vec<_>>())?;
             *ns = json["ns_per_fetch"].as_f64().unwrap_or(f64::NAN);
         }
@@ -239,9 +239,9 @@ pub(super) fn fig9(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
         let ways: Vec<u32> = [1, 2, 4, 8, lines].into_iter().filter(|ways| *ways <= lines).collect();
         let caches: Vec<Geometry> =
             ways.iter().filter_map(|ways| Geometry::new(bytes, *ways, code.i1.line())).collect();
-        let runs: Vec<(How, Geometry)> = caches
+        let runs: Vec<(FetchRun, Geometry)> = caches
             .iter()
-            .flat_map(|i1| [false, true].map(|live| (How { threads: TEN, live, cold: false }, *i1)))
+            .flat_map(|i1| [false, true].map(|live| (FetchRun { threads: TEAM_SIZE, live, cold: false }, *i1)))
             .collect();
         let Some(counts) = count(lab, &runs)? else { return Ok(()) };
         for (live, what) in [(0, "no switching"), (1, "switching")] {
@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn each_further_thread_is_what_ten_add_to_one() {
-        assert_eq!(extra(&[(1, 100.0), (2, 105.0), (10, 145.0)]), Some(5.0));
-        assert_eq!(extra(&[(1, 100.0)]), None);
+        assert_eq!(extra_misses(&[(1, 100.0), (2, 105.0), (10, 145.0)]), Some(5.0));
+        assert_eq!(extra_misses(&[(1, 100.0)]), None);
     }
 }

@@ -32,7 +32,7 @@ const SLICE: Duration = Duration::from_millis(400);
 pub(super) fn lookup(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     if let Some(free) = available_memory_bytes().filter(|free| *free < NEEDED) {
         let why = format!("needs {} MiB of memory; {} are free", NEEDED >> 20, free >> 20);
-        findings.claim(claims::LOOKUP.missing(why));
+        findings.add_claim(claims::LOOKUP.missing(why));
         return Ok(());
     }
     lab.say("lookups in groups: loading 1.5 GiB of rows");
@@ -41,7 +41,7 @@ pub(super) fn lookup(lab: &mut Lab, findings: &mut Results) -> Result<(), Error>
     // An interrupted run may have left files in a directory that the user named.
     let _ = std::fs::remove_dir_all(&directory);
     let rounds = if lab.quick { 5 } else { 15 };
-    let times = measured(&directory, rounds).map_err(|e| failed(&e))?;
+    let times = measure(&directory, rounds).map_err(|e| failed(&e))?;
     std::fs::remove_dir_all(&directory).map_err(|e| failed(&e))?;
     let Some(times) = times else { return Err(interrupted()) };
     let mut series = Series::new("steps-lookup", "lookups announced at once", "ns a lookup");
@@ -55,7 +55,7 @@ pub(super) fn lookup(lab: &mut Lab, findings: &mut Results) -> Result<(), Error>
     };
     let best = [8, 12, 16].into_iter().filter_map(|group| Some((group, ratio(group)?)));
     let best = best.max_by(|a, b| a.1.mid.total_cmp(&b.1.mid));
-    findings.claim(match best {
+    findings.add_claim(match best {
         Some((group, ratio)) => {
             let note = format!("groups of {group}; {} MiB of rows, serializable, rounds interleaved", BYTES >> 20);
             claims::LOOKUP.measured(Some(ratio), note)
@@ -66,7 +66,7 @@ pub(super) fn lookup(lab: &mut Lab, findings: &mut Results) -> Result<(), Error>
 }
 
 /// Nanoseconds of a lookup by group size, round by round; none if the user has interrupted.
-fn measured(directory: &std::path::Path, rounds: usize) -> Result<Option<Vec<Vec<f64>>>, Box<dyn std::error::Error>> {
+fn measure(directory: &std::path::Path, rounds: usize) -> Result<Option<Vec<Vec<f64>>>, Box<dyn std::error::Error>> {
     let options = Options::new().buffer_pool(BYTES * 2).durability(Durability::Async).checkpoint_every(256 << 20);
     let db = options.open(directory)?;
     let rows = db.raw_table(&ROWS)?;
@@ -89,7 +89,7 @@ fn measured(directory: &std::path::Path, rounds: usize) -> Result<Option<Vec<Vec
             let (start, mut done) = (Instant::now(), 0);
             while start.elapsed() < SLICE {
                 for _ in 0..16 {
-                    transaction(&db, &rows, &mut random, count, group)?;
+                    run_transaction(&db, &rows, &mut random, count, group)?;
                     done += LOOKUPS;
                 }
             }
@@ -103,7 +103,7 @@ fn measured(directory: &std::path::Path, rounds: usize) -> Result<Option<Vec<Vec
     Ok(Some(times))
 }
 
-fn transaction(
+fn run_transaction(
     db: &Database,
     rows: &OpenTable<Raw, Raw>,
     random: &mut u64,

@@ -11,13 +11,13 @@ use crate::reproduce::report::Series;
 use tpcc_core::workload::error::Error;
 
 /// A way to run transactions: its label and its flags.
-type Way = (&'static str, &'static str);
+type SchedulerFlags = (&'static str, &'static str);
 
-const PLAIN: Way = ("threads", "--scheduler threads --prefetch off");
-const THREADS: Way = ("threads, group prefetch", "--scheduler threads");
-const STEPS: Way = ("steps, default points", "--scheduler steps");
-const BOTH: Way = ("steps, both", "--scheduler steps --ctx-points all");
-const TEAM_OF_ONE: Way = ("steps, team of one", "--scheduler steps --team-size 1");
+const PLAIN: SchedulerFlags = ("threads", "--scheduler threads --prefetch off");
+const THREADS: SchedulerFlags = ("threads, group prefetch", "--scheduler threads");
+const STEPS: SchedulerFlags = ("steps, default points", "--scheduler steps");
+const BOTH: SchedulerFlags = ("steps, both", "--scheduler steps --ctx-points all");
+const TEAM_OF_ONE: SchedulerFlags = ("steps, team of one", "--scheduler steps --team-size 1");
 
 /// Sweeps warehouses and ways.
 pub(super) fn sweep(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
@@ -79,13 +79,14 @@ pub(super) fn sweep(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> 
     let ratio = |a: (&str, u32, u32), b: (&str, u32, u32)| timings.ratio(&label(a.0, a.1, a.2), &label(b.0, b.1, b.2));
     let (plain, threads, steps) = (PLAIN.0, THREADS.0, STEPS.0);
     let note = "standard mix, one worker, async, rounds interleaved";
-    findings.claim(claims::VS_THREADS_20.measured(ratio((steps, 20, 1), (plain, 20, 1)), note));
-    findings.claim(claims::VS_PREFETCH_20.measured(ratio((steps, 20, 1), (threads, 20, 1)), note));
-    findings.claim(claims::VS_THREADS_1.measured(ratio((steps, 1, 1), (threads, 1, 1)), note));
-    findings.claim(claims::TWENTY_VS_ONE.measured(ratio((steps, 20, 1), (steps, 1, 1)), note));
-    findings.claim(claims::TWO_WORKERS.measured(ratio((steps, 20, 2), (steps, 20, 1)), "20 warehouses, 2 workers / 1"));
+    findings.add_claim(claims::VS_THREADS_20.measured(ratio((steps, 20, 1), (plain, 20, 1)), note));
+    findings.add_claim(claims::VS_PREFETCH_20.measured(ratio((steps, 20, 1), (threads, 20, 1)), note));
+    findings.add_claim(claims::VS_THREADS_1.measured(ratio((steps, 1, 1), (threads, 1, 1)), note));
+    findings.add_claim(claims::TWENTY_VS_ONE.measured(ratio((steps, 20, 1), (steps, 1, 1)), note));
+    findings
+        .add_claim(claims::TWO_WORKERS.measured(ratio((steps, 20, 2), (steps, 20, 1)), "20 warehouses, 2 workers / 1"));
     let one = ratio((TEAM_OF_ONE.0, 20, 1), (threads, 20, 1));
     let cost = one.map(|r| crate::reproduce::report::Spread { mid: 1.0 - r.mid, low: 1.0 - r.high, high: 1.0 - r.low });
-    findings.claim(claims::TEAM_OF_ONE.measured(cost, "20 warehouses, against threads with group prefetch"));
+    findings.add_claim(claims::TEAM_OF_ONE.measured(cost, "20 warehouses, against threads with group prefetch"));
     Ok(())
 }

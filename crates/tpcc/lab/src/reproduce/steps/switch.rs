@@ -52,24 +52,24 @@ pub(super) fn switch(lab: &mut Lab, findings: &mut Results) -> Result<(), Error>
     }
     let ours: Vec<&Figure> = figures.iter().filter(|f| f.name == OURS && CLAIMED.contains(&f.contexts)).collect();
     let worst = ours.iter().map(|figure| figure.median_ns).max_by(f64::total_cmp);
-    findings.claim(match worst {
-        Some(ns) => claims::HOP_NS.found(ns, "the slowest of teams of 10, 16, 64 and 300; four points, staggered"),
+    findings.add_claim(match worst {
+        Some(ns) => claims::HOP_NS.exact(ns, "the slowest of teams of 10, 16, 64 and 300; four points, staggered"),
         None => claims::HOP_NS.missing("the system gives no stacks"),
     });
-    for (promise, rival) in [(claims::HOP_VS_COROSENSEI, COROSENSEI), (claims::HOP_VS_TOKIO, TOKIO)] {
+    for (spec, rival) in [(claims::HOP_VS_COROSENSEI, COROSENSEI), (claims::HOP_VS_TOKIO, TOKIO)] {
         let ratios = ours.iter().filter_map(|hop| {
             let other = figures.iter().find(|f| f.name == rival && f.contexts == hop.contexts)?;
             Some(other.median_ns / hop.median_ns)
         });
-        findings.claim(match ratios.min_by(f64::total_cmp) {
-            Some(times) => promise.found(times, "the least of teams of 10 to 300, taken in turns"),
-            None => promise.missing("built without the feature 'rivals'"),
+        findings.add_claim(match ratios.min_by(f64::total_cmp) {
+            Some(times) => spec.exact(times, "the least of teams of 10 to 300, taken in turns"),
+            None => spec.missing("built without the feature 'rivals'"),
         });
     }
     let bytes = measure::code_bytes();
-    findings.claim(match bytes {
+    findings.add_claim(match bytes {
         0 => claims::SWITCH_CODE.missing("no machine code of ours on this target"),
-        bytes => claims::SWITCH_CODE.found(bytes as f64, "machine code of the inlined hop"),
+        bytes => claims::SWITCH_CODE.exact(bytes as f64, "machine code of the inlined hop"),
     });
     Ok(())
 }

@@ -6,9 +6,9 @@
 use super::fetch::EVENTS;
 use crate::footprint::geometry::Geometry;
 use crate::reproduce::Results;
-use crate::reproduce::cachegrind::{Behind, Counts, saved};
-use crate::reproduce::claims::{self, Promise};
-use crate::reproduce::lab::{Count, Lab, SEED};
+use crate::reproduce::cachegrind::{Counts, DataCaches, saved_share};
+use crate::reproduce::claims::{self, ClaimSpec};
+use crate::reproduce::lab::{CountSpec, Lab, SEED};
 use crate::reproduce::report::{Claim, Series, Spread};
 use tpcc_core::workload::error::Error;
 
@@ -18,37 +18,37 @@ const LENGTHS: (u64, u64) = (1_000, 5_000);
 const FEW: f64 = 20.0;
 
 /// Counts of a mix at a number of warehouses, with points off and on, in the first cache with enough misses with points off.
-struct Counted {
+struct MixCounts {
     warehouses: u32,
     i1: Geometry,
     off: Counts,
     on: Counts,
 }
 
-fn counted(lab: &mut Lab, mix: &str, loaded: u32, warehouses: u32) -> Result<Option<Counted>, Error> {
+fn count_mix(lab: &mut Lab, mix: &str, loaded: u32, warehouses: u32) -> Result<Option<MixCounts>, Error> {
     let pool = 256 + 200 * loaded;
     let run = |points: &str, i1: Geometry| {
         let args = format!(
             "run --warehouses {warehouses} --workers 1 --mix {mix} --warmup 0 --seed {SEED} --durability async \
              --buffer-pool {pool} --check off --background inline --scheduler steps {points}"
         );
-        Count {
+        CountSpec {
             args: args.split_whitespace().map(str::to_owned).collect(),
             length_flag: "--transactions",
             lengths: LENGTHS,
-            each: 1.0,
+            work_per_unit: 1.0,
             i1,
-            behind: Behind::USUAL,
+            data_caches: DataCaches::DEFAULT,
             warehouses: Some(loaded),
         }
     };
     let small = Geometry::new(16 << 10, 8, 64);
-    for i1 in [Some(Geometry::USUAL), small].into_iter().flatten() {
+    for i1 in [Some(Geometry::DEFAULT), small].into_iter().flatten() {
         lab.say(&format!("counting {mix} at {warehouses} warehouses in {}", i1.in_words()));
         let Some(counts) = lab.count(&[run("--ctx-points none", i1), run("", i1)])? else { return Ok(None) };
         let [off, on] = counts[..] else { return Ok(None) };
         if off.i1 >= FEW || Some(i1) == small {
-            return Ok(Some(Counted { warehouses, i1, off, on }));
+            return Ok(Some(MixCounts { warehouses, i1, off, on }));
         }
     }
     Ok(None)
@@ -102,11 +102,11 @@ fn relative(
     mix: &str,
     all: &'static [u32],
     paper: &[PaperBars],
-) -> Result<(Vec<Counted>, Option<Spread>), Error> {
+) -> Result<(Vec<MixCounts>, Option<Spread>), Error> {
     let (loaded, sizes) = sizes(lab, all);
     let (mut all, mut at_twenty) = (Vec::new(), None);
     for &warehouses in sizes {
-        let counted = counted(lab, mix, loaded, warehouses)?;
+        let counted = count_mix(lab, mix, loaded, warehouses)?;
         let time = speedup(lab, mix, loaded, warehouses)?;
         let cache = counted.as_ref().map_or(String::new(), |counted| format!("; {}", counted.i1.in_words()));
         let label = format!("points on, per cent of off{cache}");
@@ -134,19 +134,19 @@ fn relative(
 }
 
 /// Counts with the smallest reduction of all.
-fn worst(counted: &[Counted], of: fn(&Counts) -> f64) -> Option<&Counted> {
-    let left = |counted: &Counted| of(&counted.on) / of(&counted.off).max(f64::MIN_POSITIVE);
+fn worst(counted: &[MixCounts], of: fn(&Counts) -> f64) -> Option<&MixCounts> {
+    let left = |counted: &MixCounts| of(&counted.on) / of(&counted.off).max(f64::MIN_POSITIVE);
     counted.iter().max_by(|a, b| left(a).total_cmp(&left(b)))
 }
 
-fn reduction(promise: Promise, counted: &[Counted], why: &str, of: fn(&Counts) -> f64) -> Claim {
-    let Some(counted) = worst(counted, of) else { return promise.missing(why) };
+fn reduction(spec: ClaimSpec, counted: &[MixCounts], why: &str, of: fn(&Counts) -> f64) -> Claim {
+    let Some(counted) = worst(counted, of) else { return spec.missing(why) };
     let (off, on) = (of(&counted.off), of(&counted.on));
     let (warehouses, i1) = (counted.warehouses, counted.i1.in_words());
     let note = format!("{warehouses} warehouses, {i1}; {off:.1} a transaction become {on:.1}");
-    match saved(off, on) {
-        Some(saved) => promise.found(saved, note),
-        None => promise.missing(note),
+    match saved_share(off, on) {
+        Some(saved) => spec.exact(saved, note),
+        None => spec.missing(note),
     }
 }
 
@@ -154,16 +154,16 @@ fn reduction(promise: Promise, counted: &[Counted], why: &str, of: fn(&Counts) -
 pub(super) fn fig10(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let (counted, time) = relative(lab, findings, "steps-fig10", "payment", &[10, 20, 30], FIGURE_10)?;
     let why = lab.uncountable.clone().unwrap_or_default();
-    findings.claim(reduction(claims::PAYMENT_I1, &counted, &why, |counts| counts.i1));
-    findings.claim(reduction(claims::PAYMENT_MISPREDICTS, &counted, &why, |counts| counts.mispredicts));
-    findings.claim(match worst(&counted, |counts| counts.instructions) {
-        Some(counted) => claims::INSTRUCTIONS.found(
+    findings.add_claim(reduction(claims::PAYMENT_I1, &counted, &why, |counts| counts.i1));
+    findings.add_claim(reduction(claims::PAYMENT_MISPREDICTS, &counted, &why, |counts| counts.mispredicts));
+    findings.add_claim(match worst(&counted, |counts| counts.instructions) {
+        Some(counted) => claims::INSTRUCTIONS.exact(
             counted.on.instructions / counted.off.instructions - 1.0,
             format!("Payment: {:.0} a transaction become {:.0}", counted.off.instructions, counted.on.instructions),
         ),
         None => claims::INSTRUCTIONS.missing(why),
     });
-    findings.claim(claims::PAYMENT_TIME.measured(time, "20 warehouses, one worker, rounds interleaved"));
+    findings.add_claim(claims::PAYMENT_TIME.measured(time, "20 warehouses, one worker, rounds interleaved"));
     Ok(())
 }
 
@@ -171,8 +171,8 @@ pub(super) fn fig10(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> 
 pub(super) fn fig11(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let (counted, time) = relative(lab, findings, "steps-fig11", "no-delivery", &[10, 20], FIGURE_11)?;
     let why = lab.uncountable.clone().unwrap_or_default();
-    findings.claim(reduction(claims::MIX_I1, &counted, &why, |counts| counts.i1));
-    findings.claim(claims::MIX_TIME.measured(time, "no-delivery, 20 warehouses, one worker, rounds interleaved"));
+    findings.add_claim(reduction(claims::MIX_I1, &counted, &why, |counts| counts.i1));
+    findings.add_claim(claims::MIX_TIME.measured(time, "no-delivery, 20 warehouses, one worker, rounds interleaved"));
     Ok(())
 }
 
