@@ -266,7 +266,7 @@ pub(super) fn check(server: &Server, loaded: &Loaded, progress: &QueriesDone) ->
     let ask_some = &ask_some;
     threads::run_each("checker", connections.iter().map(|connection| move || ask_some(connection)))?;
     let interrupted = interrupt::requested();
-    let mut findings = Violations::new();
+    let mut findings = Violations::default();
     let mut answers = answers.into_inner().unwrap_or_else(PoisonError::into_inner);
     answers.sort_by_key(|(query, _)| (query.rule as u8, query.template));
     for (query, answer) in answers {

@@ -155,7 +155,7 @@ mod tests {
     /// Runs transactions on the floor and returns their acknowledgements.
     fn acknowledged() -> (Floor, String) {
         let plan = load::Population::new(2, Scale::TINY, 1, Timestamp::at(77));
-        let maps = LoadingMaps::new();
+        let maps = LoadingMaps::default();
         assert_eq!(load::populate(&plan, &maps, 1, &load::RowsDone::default()).unwrap(), load::LoadEnd::Done);
         let floor = Floor::new(maps, &plan.loaded());
         let length = Length { warmup: Duration::ZERO, duration: None, transactions: Some(1_000) };

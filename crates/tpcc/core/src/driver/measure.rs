@@ -123,7 +123,7 @@ pub struct Stats {
 
 impl Stats {
     /// Creates empty counts.
-    pub fn new() -> Stats {
+    pub(crate) fn new() -> Stats {
         Stats {
             kinds: std::array::from_fn(|_| KindStats {
                 counters: KindCounters::default(),

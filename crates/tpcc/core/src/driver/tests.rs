@@ -213,7 +213,7 @@ impl Ops for LaggingTransaction<'_> {
 
 pub(super) fn lagging_engine(lag: u64, victim_every: u64, fails_at: u64) -> (LaggingEngine, Loaded) {
     let plan = load::Population::new(2, Scale::TINY, 1, Timestamp::at(1));
-    let maps = LoadingMaps::new();
+    let maps = LoadingMaps::default();
     let _ = load::populate(&plan, &maps, 1, &load::RowsDone::default()).unwrap();
     let floor = Floor::new(maps, &plan.loaded());
     (LaggingEngine { floor, lag, victim_every, waits: Mutex::default(), fails_at, panics: false }, plan.loaded())

@@ -30,192 +30,192 @@ const fn small_cost(name: &'static str, unit: &'static str, paper: f64) -> Claim
 
 /// Cost of a hop between members of a team.
 pub(super) const HOP_NS: ClaimSpec = spec("hop_ns", "ns", None, AtMost(4.5))
-    .from_project("a hop between members of a team costs less than a function call that misses a cache");
+    .of_project("a hop between members of a team costs less than a function call that misses a cache");
 /// Cost of a switch of corosensei, relative to a hop.
 pub(super) const HOP_VS_COROSENSEI: ClaimSpec = spec("hop_vs_corosensei", "times", None, MoreThan(1.0))
-    .from_project("a hop is cheaper than a switch of the library corosensei");
+    .of_project("a hop is cheaper than a switch of the library corosensei");
 /// Cost of tokio's `yield_now`, relative to a hop.
 pub(super) const HOP_VS_TOKIO: ClaimSpec = spec("hop_vs_tokio_yield", "times", None, MoreThan(1.0))
-    .from_project("a hop is cheaper than a yield of the library tokio");
+    .of_project("a hop is cheaper than a yield of the library tokio");
 /// Size of the machine code of a switch.
 pub(super) const SWITCH_CODE: ClaimSpec = small_cost("switch_code_bytes", "bytes", 76.0)
-    .from_paper("Section 3.1.1", "the code of a switch has 76 bytes, so that it stays in the cache");
+    .of_paper("Section 3.1.1", "the code of a switch has 76 bytes, so that it stays in the cache");
 /// Share of the instruction misses of index fetches that ten threads together save.
 pub(super) const FETCH_I1: ClaimSpec = spec("index_fetch_i1_reduction", "share", Some(0.89), MoreThan(0.0))
-    .from_paper("Figure 9", "ten threads that fetch together save 89% of the instruction misses");
+    .of_paper("Figure 9", "ten threads that fetch together save 89% of the instruction misses");
 /// Additional instruction misses of each further thread.
 pub(super) const FETCH_EXTRA: ClaimSpec = small_cost("index_fetch_extra_misses", "misses", 33.0)
-    .from_paper("Section 3.2.1", "each further thread adds no more than 33 instruction misses");
+    .of_paper("Section 3.2.1", "each further thread adds no more than 33 instruction misses");
 /// Share of Payment's instruction misses that is saved.
 pub(super) const PAYMENT_I1: ClaimSpec = spec("payment_i1_reduction", "share", Some(0.60), MoreThan(0.0))
-    .from_paper("Figure 10", "Payment has 60% fewer instruction misses");
+    .of_paper("Figure 10", "Payment has 60% fewer instruction misses");
 /// Share of the mix's instruction misses that is saved.
 pub(super) const MIX_I1: ClaimSpec = spec("mix_i1_reduction", "share", Some(0.56), MoreThan(0.0))
-    .from_paper("Figure 11", "the mix without Delivery has 56% fewer instruction misses");
+    .of_paper("Figure 11", "the mix without Delivery has 56% fewer instruction misses");
 /// Share of Payment's mispredicted branches that is saved.
 pub(super) const PAYMENT_MISPREDICTS: ClaimSpec =
     spec("payment_mispredict_reduction", "share", Some(0.41), MoreThan(0.0))
-        .from_paper("Figure 10", "Payment has 41% fewer mispredicted branches");
+        .of_paper("Figure 10", "Payment has 41% fewer mispredicted branches");
 /// Additional instructions of the points, as a share.
 pub(super) const INSTRUCTIONS: ClaimSpec =
-    small_cost("instructions_added", "share", 0.017).from_paper("Section 3.2.3", "switches add 1.7% instructions");
+    small_cost("instructions_added", "share", 0.017).of_paper("Section 3.2.3", "switches add 1.7% instructions");
 /// Throughput relative to threads without group prefetch, 20 warehouses.
 pub(super) const VS_THREADS_20: ClaimSpec = spec("steps_vs_threads_20wh", "times", None, MoreThan(1.0))
-    .from_project("at 20 warehouses teams are faster than threads that announce nothing");
+    .of_project("at 20 warehouses teams are faster than threads that announce nothing");
 /// Throughput relative to threads with group prefetch, 20 warehouses.
 pub(super) const VS_PREFETCH_20: ClaimSpec = spec("steps_vs_prefetch_20wh", "times", None, MoreThan(1.0))
-    .from_project("at 20 warehouses teams are faster than threads that announce groups of rows");
+    .of_project("at 20 warehouses teams are faster than threads that announce groups of rows");
 /// Throughput relative to threads with group prefetch, 1 warehouse.
 pub(super) const VS_THREADS_1: ClaimSpec = spec("steps_vs_threads_1wh", "times", None, KeepsUp(1.0))
-    .from_project("at 1 warehouse teams are no slower than threads");
+    .of_project("at 1 warehouse teams are no slower than threads");
 /// Throughput at 20 warehouses, relative to 1 warehouse.
 pub(super) const TWENTY_VS_ONE: ClaimSpec = spec("steps_20wh_vs_1wh", "times", None, KeepsUp(0.85))
-    .from_project("with teams 20 warehouses are almost as fast as 1, whose data fits the caches better");
+    .of_project("with teams 20 warehouses are almost as fast as 1, whose data fits the caches better");
 /// Speed of lookups in groups, relative to single lookups.
 pub(super) const LOOKUP: ClaimSpec = spec("lookup_group_speedup", "times", None, MoreThan(1.0))
-    .from_project("lookups that are announced in groups are faster than lookups one by one");
+    .of_project("lookups that are announced in groups are faster than lookups one by one");
 /// Share of throughput that teams of one lose.
 pub(super) const TEAM_OF_ONE: ClaimSpec =
-    spec("team_size_1_cost", "share", None, AtMost(0.03)).from_project("a team of one costs no more than threads");
+    spec("team_size_1_cost", "share", None, AtMost(0.03)).of_project("a team of one costs no more than threads");
 /// Throughput of Payment with points, relative to without.
 pub(super) const PAYMENT_TIME: ClaimSpec =
-    spec("payment_speedup_time", "times", Some(1.16), MoreThan(1.0)).from_paper("Figure 10", "Payment is 16% faster");
+    spec("payment_speedup_time", "times", Some(1.16), MoreThan(1.0)).of_paper("Figure 10", "Payment is 16% faster");
 /// Throughput of the mix with points, relative to without.
 pub(super) const MIX_TIME: ClaimSpec = spec("mix_speedup_time", "times", None, MoreThan(1.0))
-    .from_paper("Figure 11", "the mix without Delivery is faster; the figure gives no number in the text");
+    .of_paper("Figure 11", "the mix without Delivery is faster; the figure gives no number in the text");
 /// Throughput of two workers, relative to one.
 pub(super) const TWO_WORKERS: ClaimSpec = spec("steps_two_workers_vs_one", "times", None, MoreThan(1.0))
-    .from_project("two workers with teams do more than one");
+    .of_project("two workers with teams do more than one");
 
 /// In-order part of an epoch for each item of a long New-Order.
 pub(super) const IN_ORDER: ClaimSpec = spec("in_order_us_per_item", "us", None, AtMost(0.25))
-    .from_project("the part of an epoch that must run in order is short");
+    .of_project("the part of an epoch that must run in order is short");
 /// Work repeated after a violation late in an epoch with sub-epochs, relative to a restart.
 pub(super) const REDONE: ClaimSpec = spec("redone_subepochs_vs_restart", "times", None, AtMost(0.5))
-    .from_paper("Section 2.5", "sub-epochs save most of the work that a violation would have done again");
+    .of_paper("Section 2.5", "sub-epochs save most of the work that a violation would have done again");
 /// Relative error of the simulated time on one processor.
 pub(super) const ERROR_P1: ClaimSpec =
-    spec("simulator_error_p1", "share", None, AtMost(0.10)).from_project("the simulator is right about one processor");
+    spec("simulator_error_p1", "share", None, AtMost(0.10)).of_project("the simulator is right about one processor");
 /// Relative error of the simulated time on two processors.
 pub(super) const ERROR_P2: ClaimSpec =
-    spec("simulator_error_p2", "share", None, AtMost(0.10)).from_project("the simulator is right about two processors");
+    spec("simulator_error_p2", "share", None, AtMost(0.10)).of_project("the simulator is right about two processors");
 /// Measured time on two processors and simulated time on four, relative to the sequential time: New-Order, the long
 /// New-Order, Delivery by districts, Stock-Level. The text of the paper gives only the last value on four processors.
 pub(super) const ON_PROCESSORS: [(ClaimSpec, ClaimSpec); 4] = [
     (
         spec("p2_new_order", "times", None, LessThan(1.0))
-            .from_paper("Figure 20", "New-Order takes less time on two processors"),
+            .of_paper("Figure 20", "New-Order takes less time on two processors"),
         spec("p4_new_order", "times", None, LessThan(1.0))
-            .from_paper("Figure 19", "New-Order takes less time on four processors"),
+            .of_paper("Figure 19", "New-Order takes less time on four processors"),
     ),
     (
         spec("p2_new_order_150", "times", None, LessThan(1.0))
-            .from_paper("Figure 20", "a New-Order of 150 items takes less time on two processors"),
+            .of_paper("Figure 20", "a New-Order of 150 items takes less time on two processors"),
         spec("p4_new_order_150", "times", None, LessThan(1.0))
-            .from_paper("Figure 19", "a New-Order of 150 items takes less time on four processors"),
+            .of_paper("Figure 19", "a New-Order of 150 items takes less time on four processors"),
     ),
     (
         spec("p2_delivery_outer", "times", None, LessThan(1.0))
-            .from_paper("Figure 20", "Delivery, a district an epoch, takes less time on two processors"),
+            .of_paper("Figure 20", "Delivery, a district an epoch, takes less time on two processors"),
         spec("p4_delivery_outer", "times", None, LessThan(1.0))
-            .from_paper("Figure 19", "Delivery, a district an epoch, takes less time on four processors"),
+            .of_paper("Figure 19", "Delivery, a district an epoch, takes less time on four processors"),
     ),
     (
         spec("p2_stock_level", "times", None, LessThan(1.0))
-            .from_paper("Figure 20", "Stock-Level takes less time on two processors"),
+            .of_paper("Figure 20", "Stock-Level takes less time on two processors"),
         spec("p4_stock_level", "times", Some(0.40), LessThan(1.0))
-            .from_paper("Figure 21", "Stock-Level takes 0.40 of its time on four processors"),
+            .of_paper("Figure 21", "Stock-Level takes 0.40 of its time on four processors"),
     ),
 ];
 
 /// Relative error of the modelled time of a transaction: the largest error of New-Order, Payment and the mix.
 pub(super) const MODELLED: ClaimSpec = spec("modelled_breakdown_error", "share", None, AtMost(0.25))
-    .from_project("the modelled parts add up to the measured time");
+    .of_project("the modelled parts add up to the measured time");
 
 /// Relative error of the coherence model for reads of one page by two threads: the largest error of the three kinds of
 /// latches.
 pub(super) const COHERENCE_ERROR_P2: ClaimSpec = spec("coherence_model_error_p2", "share", None, AtMost(0.20))
-    .from_project("the coherence model is right about two cores");
+    .of_project("the coherence model is right about two cores");
 /// Reads of one page by two threads: speed under superlatches, relative to plain latches.
 pub(super) const SUPER_READS_2: ClaimSpec = spec("super_vs_plain_reads_2_threads", "times", None, MoreThan(1.0))
-    .from_project("two threads read one page faster under a superlatch than under a plain latch");
+    .of_project("two threads read one page faster under a superlatch than under a plain latch");
 /// Cost of an uncontended read under a promoted latch, relative to a plain latch.
 pub(super) const SUPER_UNCONTENDED: ClaimSpec = spec("super_uncontended_read_cost", "times", None, AtMost(1.3))
-    .from_project("one thread reads a page under a promoted latch for little more than under a plain one");
+    .of_project("one thread reads a page under a promoted latch for little more than under a plain one");
 /// Share of the ten worst lines in the modelled waits for lines under plain latches, 32 cores.
 pub(super) const TOP_TEN_LINES: ClaimSpec = spec("top_ten_lines_share_p32", "share", Some(0.17), MoreThan(0.0))
-    .from_paper("Figure 2", "ten lines cause 17% of the waits for lines under plain latches");
+    .of_paper("Figure 2", "ten lines cause 17% of the waits for lines under plain latches");
 /// Plain latches relative to superlatches on 32 modelled cores: lines from other caches, and invalidated lines.
 pub(super) const PLAIN_TRANSFERS: ClaimSpec = spec("plain_vs_super_transfers_p32", "times", Some(1.10), MoreThan(1.0))
-    .from_paper("Table 7", "under plain latches 1.10 times as many lines come from other caches");
+    .of_paper("Table 7", "under plain latches 1.10 times as many lines come from other caches");
 pub(super) const PLAIN_INVALIDATIONS: ClaimSpec =
     spec("plain_vs_super_invalidations_p32", "times", Some(1.52), MoreThan(1.0))
-        .from_paper("Table 7", "under plain latches 1.52 times as many lines are taken away");
+        .of_paper("Table 7", "under plain latches 1.52 times as many lines are taken away");
 /// Instructions of a transaction under plain latches, relative to superlatches.
 pub(super) const PLAIN_INSTRUCTIONS: ClaimSpec =
     spec("plain_vs_super_instructions", "times", Some(0.95), LessThan(1.0))
-        .from_paper("Table 7", "a transaction under plain latches has 0.95 times the instructions");
+        .of_paper("Table 7", "a transaction under plain latches has 0.95 times the instructions");
 /// Throughput with everything on, relative to everything except one feature: the inverse of the paper's value.
 pub(super) const LARGE_PAGES_VS_SMALL: ClaimSpec =
     spec("large_vs_small_pages", "times", Some(1.0 / 0.91), MoreThan(1.0))
-        .from_paper("Table 8", "large pages are worth 10%: without them 0.91 of the throughput is left");
+        .of_paper("Table 8", "large pages are worth 10%: without them 0.91 of the throughput is left");
 pub(super) const SUPER_VS_PLAIN: ClaimSpec = spec("super_vs_plain_mix", "times", Some(1.0 / 0.91), MoreThan(1.0))
-    .from_paper("Table 7", "superlatches are worth 10%: without them 0.91 of the throughput is left");
+    .of_paper("Table 7", "superlatches are worth 10%: without them 0.91 of the throughput is left");
 pub(super) const CLIENT_VS_NONE: ClaimSpec =
     spec("client_partitioned_vs_not", "times", Some(1.0 / 0.84), MoreThan(1.0))
-        .from_paper("Table 6", "clients kept apart are worth 19%: else 0.84 of the throughput is left");
+        .of_paper("Table 6", "clients kept apart are worth 19%: else 0.84 of the throughput is left");
 pub(super) const SERVER_VS_NONE: ClaimSpec =
     spec("server_partitioned_vs_not", "times", Some(1.0 / 0.94), MoreThan(1.0))
-        .from_paper("Table 6", "data structures kept apart are worth 6%: else 0.94 of the throughput is left");
+        .of_paper("Table 6", "data structures kept apart are worth 6%: else 0.94 of the throughput is left");
 pub(super) const FEEDBACK_VS_NONE: ClaimSpec =
     spec("profile_feedback_vs_none", "times", Some(1.0 / 0.80), MoreThan(1.0))
-        .from_paper("Table 5", "profile feedback is worth 25%: without it 0.80 of the throughput is left");
+        .of_paper("Table 5", "profile feedback is worth 25%: without it 0.80 of the throughput is left");
 /// Instructions of a transaction without profile feedback, relative to with it.
 pub(super) const FEEDBACK_INSTRUCTIONS: ClaimSpec =
     spec("no_feedback_vs_feedback_instructions", "times", Some(1.21), MoreThan(1.0))
-        .from_paper("Table 5", "without profile feedback a transaction has 1.21 times the instructions");
+        .of_paper("Table 5", "without profile feedback a transaction has 1.21 times the instructions");
 /// Counted misses of a translation buffer of 64 entries with small pages, relative to large pages. The paper's second-level
 /// buffer has 128 entries.
 pub(super) const SMALL_PAGES_TLB: ClaimSpec = spec("small_vs_large_pages_dtlb", "times", Some(2.25), MoreThan(1.0))
-    .from_paper("Table 8", "small pages miss the translation buffer 2.25 times as often");
+    .of_paper("Table 8", "small pages miss the translation buffer 2.25 times as often");
 
 /// Throughput of itas relative to tas, for reads, with the working set of each group as large as the available share of the
 /// L3 cache.
-pub(super) const ITAS_VS_TAS: ClaimSpec = spec("itas_vs_tas_at_l3_share", "times", None, MoreThan(1.0)).from_paper(
+pub(super) const ITAS_VS_TAS: ClaimSpec = spec("itas_vs_tas_at_l3_share", "times", None, MoreThan(1.0)).of_paper(
     "Figure 4",
     "siblings on several cores at the same time are faster than siblings one after the other where they share a set",
 );
 /// Throughput of the automatic choice relative to the best fixed policy, in the worst cell of the map.
 pub(super) const AUTO: ClaimSpec = spec("auto_vs_best_worst_cell", "times", None, KeepsUp(0.97))
-    .from_project("the policy that is chosen while running keeps up with the best fixed one everywhere");
+    .of_project("the policy that is chosen while running keeps up with the best fixed one everywhere");
 /// Throughput of a tuned runtime relative to the best fixed agg_bonus.
 pub(super) const TUNER: ClaimSpec = spec("tuner_vs_best_fixed_bonus", "times", None, KeepsUp(0.95))
-    .from_project("agg_bonus can be found while running; the paper leaves this to further work");
+    .of_project("agg_bonus can be found while running; the paper leaves this to further work");
 /// Time until a tuned runtime has found its parameters again after a change of the working sets.
 pub(super) const RECONVERGES: ClaimSpec = spec("tuner_reconverges_ms", "ms", None, AtMost(200.0))
-    .from_project("the tuner finds its parameters again soon after the sets have changed");
+    .of_project("the tuner finds its parameters again soon after the sets have changed");
 /// Time of a scheduling decision, 64 groups of 8 fibers.
 pub(super) const PICK_NEXT: ClaimSpec =
-    spec("pick_next_ns", "ns", None, AtMost(60.0)).from_project("a decision of the scheduler is short");
+    spec("pick_next_ns", "ns", None, AtMost(60.0)).of_project("a decision of the scheduler is short");
 /// Relative error of the simulated throughput on two cores.
 pub(super) const ITAS_ERROR_P2: ClaimSpec =
-    spec("simulator_error_p2", "share", None, AtMost(0.15)).from_project("the simulator is right about two cores");
+    spec("simulator_error_p2", "share", None, AtMost(0.15)).of_project("the simulator is right about two cores");
 /// Throughput of loop programs beside databases, relative to fair.
 pub(super) const BACKGROUND: ClaimSpec = spec("background_vs_fair", "times", None, KeepsUp(0.98))
-    .from_paper("Figure 10", "the scheduler does not disturb the throughput of programs beside the databases");
+    .of_paper("Figure 10", "the scheduler does not disturb the throughput of programs beside the databases");
 /// Largest ratio of a wait to its bound.
 pub(super) const LONGEST_WAIT: ClaimSpec = spec("longest_wait_vs_bound", "share", None, Bound(1.0))
-    .from_project("no fiber waits longer than the bound that is proved");
+    .of_project("no fiber waits longer than the bound that is proved");
 
 /// Throughput of the build with profile feedback, relative to the plain release.
 pub(super) const PGO_VS_PLAIN: ClaimSpec = spec("pgo_vs_plain_1wh", "times", Some(1.2), MoreThan(1.0))
-    .from_paper("Section 3.3", "profile feedback alone gives about 20%");
+    .of_paper("Section 3.3", "profile feedback alone gives about 20%");
 /// Throughput of the build with profile feedback and with its blocks laid out anew, relative to the plain release.
 pub(super) const PGO_LAYOUT_VS_PLAIN: ClaimSpec = spec("pgo_and_layout_vs_plain_1wh", "times", None, MoreThan(1.0))
-    .from_project("profile feedback and blocks laid out anew by it are faster than the plain build");
+    .of_project("profile feedback and blocks laid out anew by it are faster than the plain build");
 /// Throughput with every switch on, relative to every switch off.
 pub(super) const ALL_ON_VS_OFF: ClaimSpec = spec("all_on_vs_all_off", "times", Some(1.4), MoreThan(1.0))
-    .from_paper("Section 3.3", "all optimisations together give more than 40%");
+    .of_paper("Section 3.3", "all optimisations together give more than 40%");
 
 /// A claim on a component's share of a transaction's instructions.
 const fn component_share(name: &'static str, paper: f64) -> ClaimSpec {
@@ -224,29 +224,28 @@ const fn component_share(name: &'static str, paper: f64) -> ClaimSpec {
 
 /// Shares of locks, latches, the log and the buffer pool in the instructions of a New-Order.
 pub(super) const GLASS_NEW_ORDER: [ClaimSpec; 4] = [
-    component_share("new_order_locks", 0.163).from_paper("Figure 6", "locks take 16% of a New-Order's instructions"),
-    component_share("new_order_latches", 0.142)
-        .from_paper("Figure 6", "latches take 14% of a New-Order's instructions"),
-    component_share("new_order_log", 0.119).from_paper("Figure 6", "the log takes 12% of a New-Order's instructions"),
+    component_share("new_order_locks", 0.163).of_paper("Figure 6", "locks take 16% of a New-Order's instructions"),
+    component_share("new_order_latches", 0.142).of_paper("Figure 6", "latches take 14% of a New-Order's instructions"),
+    component_share("new_order_log", 0.119).of_paper("Figure 6", "the log takes 12% of a New-Order's instructions"),
     component_share("new_order_pool", 0.346)
-        .from_paper("Figure 6", "the buffer pool takes 35% of a New-Order's instructions"),
+        .of_paper("Figure 6", "the buffer pool takes 35% of a New-Order's instructions"),
 ];
 /// Share of a New-Order's instructions that remains without all components.
 pub(super) const GLASS_LEFT_NEW_ORDER: ClaimSpec = small_cost("new_order_left", "share", 0.068)
-    .from_paper("Figure 6", "7% of a New-Order's instructions are left when everything is taken away");
+    .of_paper("Figure 6", "7% of a New-Order's instructions are left when everything is taken away");
 /// Share of a Payment's instructions that remains without all components. The limit is the paper's number for New-Order. The
 /// paper shows the components of a Payment without numbers that can be cited, so that they are not claims.
 pub(super) const GLASS_LEFT_PAYMENT: ClaimSpec = spec("payment_left", "share", None, AtMost(0.068))
-    .from_paper("Figure 5", "little of a Payment's instructions is left when everything is taken away");
+    .of_paper("Figure 5", "little of a Payment's instructions is left when everything is taken away");
 
 impl ClaimSpec {
     /// Adds the place and the sentence of a claim of the paper.
-    const fn from_paper(self, place: &'static str, says: &'static str) -> ClaimSpec {
+    const fn of_paper(self, place: &'static str, says: &'static str) -> ClaimSpec {
         ClaimSpec { place: Some(place), says: Some(says), ..self }
     }
 
     /// Adds the sentence of a claim of this project, on which the paper says nothing.
-    const fn from_project(self, says: &'static str) -> ClaimSpec {
+    const fn of_project(self, says: &'static str) -> ClaimSpec {
         ClaimSpec { says: Some(says), ..self }
     }
 

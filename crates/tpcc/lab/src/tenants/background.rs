@@ -12,7 +12,7 @@ pub struct Loop {
 
 impl Loop {
     /// Creates a loop without iterations so far.
-    pub fn new() -> Loop {
+    pub(crate) fn new() -> Loop {
         Loop { words: (0..WORDS as u64).collect() }
     }
 

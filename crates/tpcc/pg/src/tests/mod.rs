@@ -70,7 +70,7 @@ fn load(postgres: &Postgres) {
 }
 
 fn floor() -> Floor {
-    let maps = LoadingMaps::new();
+    let maps = LoadingMaps::default();
     let _ = populate(&plan(), &maps, 1, &RowsDone::default()).unwrap();
     Floor::new(maps, &plan().loaded())
 }

@@ -116,14 +116,15 @@ impl IndexMaker<EntryMap> for TakeMaps<'_> {
     }
 }
 
-impl LoadingMaps {
-    /// Creates empty maps.
-    pub fn new() -> LoadingMaps {
+impl Default for LoadingMaps {
+    fn default() -> LoadingMaps {
         let Ok(tables) = PerTable::try_new(&mut EmptyMaps);
         let Ok(indexes) = PerIndex::try_new(&mut EmptyMaps);
         LoadingMaps { tables, indexes }
     }
+}
 
+impl LoadingMaps {
     /// Returns the loaded maps.
     pub(super) fn into_maps(self) -> Maps {
         let Ok(tables) = PerTable::try_new(&mut TakeMaps(&self));

@@ -382,7 +382,7 @@ impl Database for Floor {
         plan: &load::Population,
         progress: &load::RowsDone,
     ) -> Result<Option<Self>, Error> {
-        let maps = LoadingMaps::new();
+        let maps = LoadingMaps::default();
         let loaded = load::populate(plan, &maps, config.workers, progress);
         match loaded.map_err(|error| error.into_error(|error| Error::failed(error.to_string())))? {
             load::LoadEnd::Done => Ok(Some(Floor::new(maps, &plan.loaded()))),

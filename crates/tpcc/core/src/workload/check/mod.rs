@@ -84,7 +84,7 @@ pub fn check<E: Engine>(
 ) -> Result<Audit, SharedWorkError<E::Error>> {
     let reader = || engine.reader().map_err(SharedWorkError::Work);
     let start = Instant::now();
-    let mut findings = Violations::new();
+    let mut findings = Violations::default();
     let mut totals = Totals::new(loaded.warehouses);
     let mut stock_sums = vec![Sales::default(); loaded.warehouses as usize];
     let mut first = 1;
@@ -205,7 +205,7 @@ fn check_warehouse<R: Read>(
 ) -> Result<WarehouseResult, R::Error> {
     let mut part = WarehouseResult {
         w,
-        findings: Violations::new(),
+        findings: Violations::default(),
         totals: Totals::new(loaded.warehouses),
         stock: Sales::default(),
     };

@@ -162,12 +162,13 @@ pub struct RuleViolations {
 #[derive(Clone, Debug)]
 pub struct Violations([RuleViolations; RULES]);
 
-impl Violations {
-    /// Creates a value without violations.
-    pub fn new() -> Violations {
+impl Default for Violations {
+    fn default() -> Violations {
         Violations(std::array::from_fn(|_| RuleViolations::default()))
     }
+}
 
+impl Violations {
     /// Records a violation of a rule; `text` gives the key and the values.
     #[cold]
     pub(super) fn add(&mut self, rule: Invariant, text: impl FnOnce() -> String) {

@@ -21,7 +21,7 @@ use crate::workload::txn::StepOrder;
 
 fn loaded(warehouses: u32, seed: u64) -> (Floor, Loaded) {
     let plan = load::Population::new(warehouses, Scale::TINY, seed, Timestamp::at(77));
-    let maps = LoadingMaps::new();
+    let maps = LoadingMaps::default();
     assert_eq!(load::populate(&plan, &maps, 3, &load::RowsDone::default()).unwrap(), load::LoadEnd::Done);
     (Floor::new(maps, &plan.loaded()), plan.loaded())
 }
@@ -221,7 +221,7 @@ fn dump(floor: &Floor) -> Vec<String> {
 fn a_load_depends_on_its_seed_alone() {
     let load = |seed, threads| {
         let plan = load::Population::new(2, Scale::TINY, seed, Timestamp::at(77));
-        let maps = LoadingMaps::new();
+        let maps = LoadingMaps::default();
         let _ = load::populate(&plan, &maps, threads, &load::RowsDone::default()).unwrap();
         dump(&Floor::new(maps, &plan.loaded()))
     };

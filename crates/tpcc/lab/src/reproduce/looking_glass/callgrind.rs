@@ -138,7 +138,7 @@ mod tests {
             return;
         }
         let program = std::env::current_exe().unwrap();
-        let test = "lab::reproduce::looking_glass::component::tests::files_belong_to_components";
+        let test = "reproduce::looking_glass::component::tests::files_belong_to_components";
         let scratch = std::env::temp_dir().join(format!("tpcc-callgrind-{}", std::process::id()));
         std::fs::create_dir_all(&scratch).unwrap();
         let mut tables = LineTables::open(&program).unwrap();
