@@ -60,7 +60,7 @@ pub enum RunError {
         /// Error of the operating system.
         error: std::io::Error,
     },
-    /// The operating system could not start a thread for [blocking](blocking) work, or for monitoring the workers.
+    /// The operating system could not start a thread for [`blocking`] work, or for monitoring the workers.
     #[error("no thread beside the workers: {error}; allow more (ulimit -u; pids.max of a container)")]
     Helper {
         /// Error of the operating system.

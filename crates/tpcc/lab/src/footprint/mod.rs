@@ -1,8 +1,8 @@
 //! `tpcc footprint`: instruction-cache footprints of the operations of running transactions, and placement of context-switch
 //! points in them.
 //!
-//! The program runs itself as a child process, traces it instruction by instruction ([`tracer`]) through whole transactions,
-//! cuts the trace at the start of each statement, and runs it through a simulated cache ([`cache`]). Needs Linux on x86-64.
+//! The program runs itself as a child process, traces it instruction by instruction (`tracer`) through whole transactions,
+//! cuts the trace at the start of each statement, and runs it through a simulated cache (`cache`). Needs Linux on x86-64.
 
 pub mod access;
 mod analysis;

@@ -69,7 +69,7 @@ pub fn facts(all: &[(&str, String)]) -> Markup {
     }
 }
 
-/// A table of the first [`MOST_ROWS`] rows, which become blocks on a small screen. Columns from index `numbers` on are
+/// A table of the first `MOST_ROWS` rows, which become blocks on a small screen. Columns from index `numbers` on are
 /// numbers.
 pub fn table(head: &[&str], numbers: usize, rows: impl IntoIterator<Item = Vec<Markup>>) -> Markup {
     let mut rows = rows.into_iter();

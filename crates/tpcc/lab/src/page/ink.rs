@@ -29,7 +29,7 @@ pub(super) enum Ink {
 /// Destination of a figure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Canvas {
-    /// A page with [`super::style`].
+    /// A page with the style sheet.
     Page,
     /// A separate file, on white.
     File,

@@ -1,7 +1,7 @@
 //! Consistency check of a loaded database: the twelve conditions of clause 3.3.2 and additional rules ([`rule`]).
 //!
 //! All sums are integers. Memory is bounded: by the customers of a group of warehouses for the sums over HISTORY
-//! ([`history`]), then for each thread by the customers and some thousand orders of one district ([`district`]). Condition
+//! (`history`), then for each thread by the customers and some thousand orders of one district (`district`). Condition
 //! 11 is checked in its run-time form, because the written form holds for the initial population only.
 
 mod district;

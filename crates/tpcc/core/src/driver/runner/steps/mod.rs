@@ -1,6 +1,6 @@
 //! Worker whose transactions run as a team of fibers (STEPS, VLDB 2004). Each fiber takes a transaction of a terminal, runs
 //! it to its end, and takes the next. Switch points and teams determine the fiber that runs (see [`policy`]); the
-//! [admission](crate::driver::admission) determines the concurrent transactions.
+//! Admission (`driver::admission`) determines the concurrent transactions.
 
 mod points;
 pub mod policy;
