@@ -9,7 +9,7 @@ use sched_steps::Order;
 use crate::group::{GroupEntry, GroupError, GroupId};
 use crate::scheduler::{Scheduler, Stops};
 
-/// State shared by the order and its handles.
+/// State shared by a [`CoreOrder`] and its handles.
 struct Shared {
     scheduler: RefCell<Scheduler>,
     groups: Vec<GroupEntry>,

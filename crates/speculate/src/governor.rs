@@ -70,7 +70,7 @@ enum Phase {
     First { round: u32, way: usize, run: u32 },
     /// The last run of a burst of way `tried` is in progress; a choice follows.
     Choice { tried: usize },
-    /// `left` more runs of the chosen way.
+    /// Runs of the chosen way, without timing. The next trial begins after `left` more runs.
     Settled { left: u32 },
     /// A burst of the chosen way, then a burst of `way`.
     Trial { way: usize, run: u32 },

@@ -99,7 +99,8 @@ impl Tuner {
             }
             let limit = if probes { group.limit.saturating_mul(PROBE_FACTOR).max(INITIAL_LIMIT) } else { group.limit };
             let limit = limit.clamp(MIN_LIMIT, most);
-            // The bonus equals the lead of that many slices, so that agg_bonus is no tighter than the limit.
+            // The bonus is the vruntime of `limit` slices at the default weight, so that agg_bonus does not end a row
+            // before agg_limit does.
             let bonus = Duration::from_nanos(slice_ns.saturating_mul(u64::from(limit)));
             Aggregation { bonus: bonus.min(crate::MAX_BONUS), limit }
         };

@@ -121,8 +121,8 @@ impl Builder {
         self
     }
 
-    /// Sets the time that a fiber runs before another may, 1 us to 10 s. Default: 50 us. The fiber yields at the first
-    /// [`point`](crate::point) after that time.
+    /// Sets the time slice of a fiber, 1 us to 10 s. Default: 50 us. A fiber yields at the first [`point`](crate::point)
+    /// after the end of its slice.
     #[must_use]
     pub fn slice(mut self, slice: Duration) -> Builder {
         self.config.core.slice = slice;

@@ -40,8 +40,8 @@ pub(super) fn channel() -> (Sender<Call>, Receiver<Call>) {
     crossbeam_channel::unbounded()
 }
 
-/// The helpers of a run: one at first, and one more whenever the last idle helper gets a call, up to a maximum. So calls
-/// that depend on each other make progress as long as fewer calls than that are in progress.
+/// The helper threads of a run: one at first, and one more whenever the last idle helper receives a call, up to a maximum.
+/// Therefore calls that wait for each other make progress while fewer calls than the maximum are in progress.
 pub(super) struct Helpers {
     waiting: Receiver<Call>,
     max_threads: usize,

@@ -25,7 +25,7 @@ pub(super) struct OutstandingWork {
     backlog: CachePadded<AtomicUsize>,
     /// Bit set of the cores without a fiber that can run (the first 64 cores).
     pub(super) idle_cores: CachePadded<AtomicU64>,
-    /// By core: the waker of its intake fiber.
+    /// Waker of the intake fiber of each core.
     intakes: Box<[Mutex<Option<Waker>>]>,
 }
 

@@ -206,8 +206,8 @@ impl Builder {
     /// memory when two fibers enter, are suspended, and leave in the wrong order. The compiler cannot detect this, so the
     /// caller that builds an executor is responsible for everything that runs in its scopes:
     ///
-    /// **At each place where a context is suspended, nothing is open on it that must be closed in reverse order of
-    /// opening with respect to everything that opens it on this thread.** Contexts are the fibers and the closure of a
+    /// **At each place where a context is suspended, it has nothing open that must be closed in reverse order of opening,
+    /// relative to other openings of the same kind on this thread.** Contexts are the fibers and the closure of a
     /// [`scope`](Executor::scope). They are suspended at live points, in [`yield_now`](crate::fiber::yield_now),
     /// [`park`](crate::fiber::park), [`block_until`](crate::fiber::block_until), [`hop`](crate::fiber::hop) and
     /// [`begin_operation`](crate::team::begin_operation), in [`join`](crate::JoinHandle::join), and in a

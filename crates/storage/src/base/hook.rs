@@ -46,7 +46,7 @@ const WOKEN: u32 = 1;
 const PARKED: u32 = 2;
 
 impl WaitToken {
-    /// A token without a pending wake.
+    /// Creates a token without a pending wake.
     pub fn new() -> WaitToken {
         WaitToken::default()
     }

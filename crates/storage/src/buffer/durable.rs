@@ -13,8 +13,8 @@ use crate::base::mutant::{Mutant, is_mutant};
 pub(super) struct UnsyncedPages {
     /// Smallest recovery LSN of pages written since the last sync began.
     written: Lsn,
-    /// Smallest recovery LSN of pages written before the last sync began. `MAX` if no sync is in progress. It keeps its
-    /// value after a failed sync.
+    /// Smallest recovery LSN of the pages that the current sync covers. `MAX` if no sync is in progress, except after a
+    /// failed sync, which leaves the value unchanged.
     syncing: Lsn,
     /// Number of pages in `written`.
     pages: usize,

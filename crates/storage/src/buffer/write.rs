@@ -196,8 +196,8 @@ impl BufferPool {
             // Under a shared latch no other thread can mark the page dirty at the same time.
             let (share, version) = frame.latch.lock_shared();
             let unchanged = version == copy.version;
-            // The new recovery LSN must be the start of a record, because restart reads from there. It is the LSN of the
-            // copy, which is the start of its last record. The start of the next record is unknown.
+            // The new recovery LSN must be the start of a record, because restart reads from there. The start of the first
+            // record that the copy lacks is unknown. Therefore the LSN of the copy is used: the start of its last record.
             let recovery = if unchanged { 0 } else { copy.recovery.0.max(copy.lsn.0) };
             frame.recovery_lsn.store(recovery, Ordering::Release);
             drop(share);

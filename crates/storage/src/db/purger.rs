@@ -52,7 +52,7 @@ const IDLE: Duration = Duration::from_millis(50);
 const IDLE_AFTER_WORK: Duration = Duration::from_millis(10);
 const AFTER_WORK_NS: u64 = 1_000_000_000;
 
-/// The state of the service.
+/// The state of the purge service.
 #[derive(Debug)]
 pub(crate) struct Purger {
     /// `None` during a step, which may wait for pages.

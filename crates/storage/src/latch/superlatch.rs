@@ -224,7 +224,8 @@ impl Latch {
     }
 
     /// Acquires the exclusive mode of a promoted latch whose word was loaded as `word`, and demotes the latch. Returns
-    /// false if the word has changed, or if readers stay longer than `patience` pauses: then nothing has changed.
+    /// false and leaves the latch promoted if readers stay longer than `patience` pauses. Also returns false if the word
+    /// has changed since it was loaded.
     #[cold]
     fn demote(&self, word: u64, patience: u32) -> bool {
         if self.word.compare_exchange(word, word | EXCLUSIVE, Ordering::SeqCst, Ordering::Relaxed).is_err() {

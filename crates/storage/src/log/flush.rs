@@ -41,7 +41,7 @@ const MAKE_EVERY_NS: u64 = 50_000_000;
 pub(crate) struct ServiceStep {
     /// True if something was done; there may be more.
     pub(crate) did_work: bool,
-    /// Latest clock time for the next step.
+    /// Clock time by which the next step must begin if this one did no work.
     pub(crate) next_ns: u64,
 }
 

@@ -132,10 +132,10 @@ impl ControlFile {
         ControlFile::open(disk)
     }
 
-    /// Reads the newest valid copy.
+    /// Reads the newest valid copy of the control record.
     ///
     /// # Errors
-    /// Fails if no copy is valid, or if another format wrote it.
+    /// Fails if no copy is valid, or if a copy has another format version.
     pub(crate) fn read(&self) -> Result<Control, StorageError> {
         let mut newest: Option<Control> = None;
         for copy in 0..2 {

@@ -54,8 +54,8 @@ impl Engine {
         self.make_durable(end)
     }
 
-    /// Waits until a change of a whole table may be reported: with `Durability::Sync`, until the log before `end` is
-    /// durable.
+    /// Waits until the creation, alteration or removal of a table may be reported: with `Durability::Sync`, until the log
+    /// before `end` is durable.
     ///
     /// # Errors
     /// Fails if the instance is closed to commits.

@@ -18,7 +18,7 @@ pub(crate) struct Txn<'db> {
     pub(crate) slot: SlotGuard<'db>,
     pub(crate) age: Age,
     pub(crate) isolation: Isolation,
-    /// True if statements on several rows search all rows together.
+    /// True if a statement on several rows searches for all of them in one group lookup.
     pub(crate) finds_together: bool,
     ended: bool,
     /// True if a statement failed and could not be undone completely: the transaction can only be rolled back.

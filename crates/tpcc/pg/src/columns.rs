@@ -49,7 +49,7 @@ pub(super) enum ColumnKind {
 pub(super) const EPOCH: i64 = 946_684_800_000_000;
 
 impl ColumnKind {
-    /// Number of bytes in memory.
+    /// Size of a value in a key or row in memory, in bytes.
     pub(super) fn width(self) -> usize {
         match self {
             ColumnKind::KeyU8 | ColumnKind::U8 | ColumnKind::MaybeU8 => 1,

@@ -29,7 +29,8 @@ const FOR_MIRI: [&str; 8] =
     ["page::", "table::codec", "latch::", "log::record", "log::ring", "base::", "lock::tests", "buffer::arena"];
 
 /// Tests that Miri cannot run, or that take Miri longer than minutes.
-const NOT_FOR_MIRI: [&str; 4] = ["timing", "base::lane", "lock::tests::fibers", "lock::tests::stress"];
+const NOT_FOR_MIRI: [&str; 5] =
+    ["timing", "base::lane", "lock::tests::fibers", "lock::tests::stress", "records::every_"];
 
 /// Tests of `itas` that take Miri longer than minutes, and one with panics that leak their payloads on purpose.
 const NOT_FOR_MIRI_OF_ITAS: [&str; 3] = ["simulate", "without_end", "a_helper_outlives"];

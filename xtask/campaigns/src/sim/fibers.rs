@@ -54,7 +54,7 @@ struct Siblings {
     aggregation: Aggregation,
 }
 
-/// One team per operation.
+/// Teams of fibers, one per operation, and the number of the policy that selects the next team.
 #[derive(Debug)]
 struct Teams {
     operations: Operations,

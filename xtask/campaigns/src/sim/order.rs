@@ -19,7 +19,7 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The limit of a wait; none for a limit beyond the range of the clock.
+/// Returns the limit of a wait; `None` if the limit is beyond the range of the clock.
 pub(crate) fn limit(of: Option<Duration>) -> Option<Duration> {
     of.filter(|limit| nanos(*limit) < u64::MAX)
 }

@@ -72,7 +72,8 @@ fn row(number: u64) -> Vec<u8> {
     number.to_le_bytes().to_vec()
 }
 
-/// The write of the sequential part for the result of an iteration, if any.
+/// Returns the key and the number that the sequential part writes after an iteration with this result; `None` if it writes
+/// nothing.
 fn sequential_write(result: u64) -> Option<(u8, u64)> {
     result.is_multiple_of(3).then_some(((result / 3 % KEYS) as u8, result + 1))
 }

@@ -9,7 +9,8 @@ const NONE: u64 = u64::MAX;
 /// A simulated cache. The number of a line is its address divided by the line size.
 #[derive(Clone, Debug)]
 pub(super) struct Cache {
-    /// Sets one after the other, each in order from the most recently to the least recently used line.
+    /// Line numbers of all sets, one set after the other. The lines of a set are ordered from the most recently to the
+    /// least recently used.
     lines: Vec<u64>,
     ways: usize,
     sets: u64,

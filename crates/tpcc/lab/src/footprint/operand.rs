@@ -331,7 +331,7 @@ mod tests {
             (&[0x0f, 0x11, 0x03], Some((Write, 0x2000))),
             (&[0xc5, 0xfe, 0x7f, 0x43, 0x20], Some((Write, 0x2020))),
             (&[0x0f, 0xb6, 0x04, 0x08], Some((Read, 0x1010))),
-            // vmovdqu64 0x40(%rsi),%zmm0; vmovdqu64 %ymm16,-0x20(%rdi): displacements count vectors
+            // vmovdqu64 0x40(%rsi),%zmm0; vmovdqu64 %ymm16,-0x20(%rdi): the unit of an 8-bit displacement is the vector length
             (&[0x62, 0xf1, 0xfe, 0x48, 0x6f, 0x46, 0x01], Some((Read, 0x3040))),
             (&[0x62, 0xe1, 0xfe, 0x28, 0x7f, 0x47, 0xff], Some((Write, 0x3fe0))),
             // lea (%rax),%rcx; prefetcht0 (%rax); nopw (%rax); mov %rax,%rbx; jmp; ret; push %rbp; setne (%rbx)

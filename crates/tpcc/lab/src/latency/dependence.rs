@@ -29,7 +29,8 @@ pub struct DependenceCost {
     pub loop_us: f64,
 }
 
-/// Runs `loops` loops with the dependence after `before` of the reads, and with `sub_epochs` sub-epochs in each epoch.
+/// Runs `loops` loops. Each iteration updates the shared row after `before` of its [`READS`] reads. An epoch has
+/// `sub_epochs` sub-epochs.
 pub fn run(
     store: &Store,
     loaded: &Loaded,

@@ -63,7 +63,7 @@ impl Axis {
         }
     }
 
-    /// Position of a value: from 0 to 1 on the axis, from -1 to 2 outside.
+    /// Position of a value, relative to the axis: 0 at its start, 1 at its end. Clamped to the range from -1 to 2.
     pub(super) fn place(&self, value: f64) -> f64 {
         let at = match self.log {
             true if value > 0.0 => drawable(value).log10(),

@@ -51,7 +51,7 @@ pub(super) enum LifeEvent {
     Refused(String),
     /// A refused operation failed again later.
     Stuck(String),
-    /// A copy was made that has all transactions before this one.
+    /// The database was copied. The copy contains the transactions with smaller numbers than this one.
     Copied(u64),
     /// The number of calls of each function, and true if the planned call has occurred.
     Calls(Vec<u64>, bool),

@@ -67,7 +67,7 @@ impl std::fmt::Debug for TurnScheduler {
 }
 
 impl TurnScheduler {
-    /// Creates a turn scheduler that writes to `out`, for sessions that wait by `tasks`.
+    /// Creates a turn scheduler that writes replies to `out`, for sessions whose tasks wait through the hook `tasks`.
     pub(super) fn new(out: Box<dyn Write + Send>, tasks: Arc<dyn Hook>) -> TurnScheduler {
         let state = TurnState { out, failure: None, sessions: Vec::new(), turn: None, next: VecDeque::new() };
         TurnScheduler { state: Mutex::new(state), moved: Condvar::new(), tasks }

@@ -321,7 +321,8 @@ impl District<'_> {
         self.totals.count(TableId::NewOrder, new);
     }
 
-    /// Checks conditions 10 and 12, the counters, and the index by name.
+    /// Checks the number of customers, consistency conditions 10 and 12, the payment and delivery counters, and the index
+    /// by name.
     fn check_customers<R: Read>(&mut self, reader: &mut R, payments: &Payments) -> Result<(), R::Error> {
         let (w, d) = (self.w, self.row.d);
         let expected = self.loaded.scale.customers;

@@ -38,7 +38,7 @@ pub(crate) struct ExposedCosts {
     pub fetch: f64,
     /// A read from the second level, the third, memory.
     pub reads: [f64; 3],
-    /// A page in the second translation buffer, and a page in neither.
+    /// An address translation that hits the second translation buffer, and one that misses both.
     pub pages: [f64; 2],
 }
 

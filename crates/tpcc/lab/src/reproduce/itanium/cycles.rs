@@ -45,7 +45,8 @@ const WHY: &str = "modelled: counts of simulated caches times what an event cost
                    waits, against 32 in-order ones on 8 memory nodes there; no line travels between nodes, no register stack is \
                    spilled, and the database lies in memory";
 
-/// Name of the ratio of misses of the first translation buffer, with small pages to with large pages, for other experiments.
+/// Name under which a result is stored for other experiments: misses of the first translation buffer with small pages,
+/// divided by its misses with large pages.
 pub(super) const TLB_MISS_RATIO: &str = "itanium small by large pages";
 
 /// Modelled workloads: the mix on the command line, and its name in a report.

@@ -102,7 +102,7 @@ pub(super) fn split(text: &str, places: &mut impl ComponentMap) -> Option<Compon
             if let Some(caller) = caller {
                 functions.all[callee].calls.push((caller, costs.next()??));
             }
-            // The next call names its object again if it is a different one.
+            // A call has a `cob=` line only if the callee is in another object than the caller.
             called_object = object.clone();
         } else if line.starts_with("0x") {
             let (address, costs) = position(line)?;

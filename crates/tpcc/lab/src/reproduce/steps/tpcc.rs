@@ -150,7 +150,7 @@ fn reduction(spec: ClaimSpec, counted: &[MixCounts], why: &str, of: fn(&Counts) 
     }
 }
 
-/// Figure 10.
+/// Measures figure 10: Payment alone, with points off and on.
 pub(super) fn fig10(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let (counted, time) = relative(lab, findings, "steps-fig10", "payment", &[10, 20, 30], FIGURE_10)?;
     let why = lab.uncountable.clone().unwrap_or_default();
@@ -167,7 +167,7 @@ pub(super) fn fig10(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> 
     Ok(())
 }
 
-/// Figure 11.
+/// Measures figure 11: the mix without Delivery, with points off and on.
 pub(super) fn fig11(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let (counted, time) = relative(lab, findings, "steps-fig11", "no-delivery", &[10, 20], FIGURE_11)?;
     let why = lab.uncountable.clone().unwrap_or_default();
