@@ -1,4 +1,4 @@
-//! Build directories, in which consecutive builds share their common parts.
+//! Build directories. Consecutive builds in one directory reuse each other's compiled dependencies.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -7,24 +7,24 @@ use std::path::{Path, PathBuf};
 use super::files::create_directory;
 use super::{BuildError, target};
 
-/// Directories for one build at a time.
+/// Directories of a build. Only one build at a time may use them.
 #[derive(Clone, Debug)]
 pub(super) struct BuildDirectories {
-    /// Directory of the finished programs.
+    /// Directory for the finished programs.
     pub(super) programs: PathBuf,
     /// Cargo's target directory.
     pub(super) build: PathBuf,
-    /// Directory for copies of sources that a build changes.
+    /// Directory for copies of sources that a build modifies.
     pub(super) sources: PathBuf,
 }
 
 impl BuildDirectories {
-    /// Returns the directories of a command that makes one build at a time.
+    /// Returns the directories for a command that makes its builds one after the other.
     pub(super) fn of(directory: &Path) -> BuildDirectories {
         BuildDirectories::numbered(directory, 0)
     }
 
-    /// Returns the directories of one of several concurrent builds.
+    /// Returns the directories for build lane `number` of several concurrent lanes.
     pub(super) fn numbered(directory: &Path, number: usize) -> BuildDirectories {
         BuildDirectories {
             programs: directory.to_owned(),
@@ -34,12 +34,13 @@ impl BuildDirectories {
     }
 }
 
-/// Environment variable from which the wrapper takes flags, separated like cargo's encoded flags.
+/// Environment variable with the compiler flags that the wrapper adds. Its flags are separated in the same way as in
+/// `CARGO_ENCODED_RUSTFLAGS`.
 pub(super) const WRAPPED_FLAGS: &str = "XTASK_WORKSPACE_RUSTFLAGS";
 
-/// Script that cargo calls instead of the compiler for the workspace crates, so that flags reach only these:
-/// dependencies, which are a third of a build, are then built once for many builds. Code for the build machine, such as a
-/// build script, gets no flags, because it is compiled without `--target`.
+/// Script that cargo calls instead of the compiler for the workspace crates. It adds flags to these crates only.
+/// Dependencies, which take a third of the time of a build, are therefore compiled once for many builds. Code for the build
+/// machine, such as a build script, gets no flags, because it is compiled without `--target`.
 const WRAPPER: &str = r#"#!/bin/sh
 case " $* " in
 *" --target "*) ;;
@@ -50,8 +51,8 @@ IFS=$(printf '\037')
 exec "$@" $XTASK_WORKSPACE_RUSTFLAGS
 "#;
 
-/// Writes the wrapper and returns its path. Names of functions depend on the path, so it is the same for all builds;
-/// otherwise no profile would fit.
+/// Writes the wrapper and returns its path. Mangled names of functions depend on the path, so all builds use the same path;
+/// otherwise the functions of a build would not match those in the profile.
 pub(super) fn wrapper() -> Result<PathBuf, BuildError> {
     let directory = target("ablate");
     create_directory(&directory)?;
@@ -60,7 +61,7 @@ pub(super) fn wrapper() -> Result<PathBuf, BuildError> {
         return Ok(path);
     }
     let failed = |e: std::io::Error| BuildError::new(format!("{}: {e}", path.display()));
-    // Another build may be about to call it: the file appears complete or not at all.
+    // A concurrent build may call the wrapper. The rename makes the complete file appear at once.
     let new = directory.join(format!("rustc-with-flags.{}", std::process::id()));
     fs::write(&new, WRAPPER).map_err(failed)?;
     fs::set_permissions(&new, fs::Permissions::from_mode(0o755)).map_err(failed)?;

@@ -1,4 +1,4 @@
-//! Directories and copies of files, with errors that name them.
+//! Operations on directories and files whose errors name the path.
 
 use std::path::Path;
 
@@ -9,7 +9,8 @@ pub(super) fn create_directory(directory: &Path) -> Result<(), BuildError> {
     std::fs::create_dir_all(directory).map_err(|e| BuildError::new(format!("{}: {e}", directory.display())))
 }
 
-/// Removes a directory with its contents, if it exists, for example after an interrupted command.
+/// Removes a directory with its contents. A directory that does not exist is no error. An interrupted command may have left
+/// one.
 pub(super) fn remove_directory(directory: &Path) -> Result<(), BuildError> {
     match std::fs::remove_dir_all(directory) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
@@ -19,7 +20,7 @@ pub(super) fn remove_directory(directory: &Path) -> Result<(), BuildError> {
     }
 }
 
-/// Copies a file and replaces the old one by a rename; a program that runs from the old file continues.
+/// Copies a file and replaces the old file by a rename, so that a program that runs from the old file continues.
 pub(super) fn copy(from: &Path, to: &Path) -> Result<(), BuildError> {
     let failed = |e: std::io::Error| BuildError::new(format!("{} to {}: {e}", from.display(), to.display()));
     let new = to.with_extension("new");

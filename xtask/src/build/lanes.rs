@@ -1,24 +1,24 @@
-//! Concurrent execution of tasks, some of which share a preparation that is made once.
+//! Concurrent execution of tasks. Several tasks may share a preparation, which is made once.
 
 use std::collections::HashSet;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// One of several tasks.
+/// Task of a concurrent run.
 pub(super) trait Task: Sync {
-    /// Name of the preparation that the task requires, if any. A preparation may be requested again: its result then exists
-    /// already.
+    /// Returns the name of the preparation that the task requires, if any. The preparation is called for each task that
+    /// requires it, and finds the result of the first call.
     fn preparation(&self) -> Option<String>;
 }
 
 struct State<'a, T, E> {
     waiting: Vec<&'a T>,
-    /// Preparations in progress.
+    /// Names of the preparations in progress.
     under_way: HashSet<String>,
     failed: Option<E>,
 }
 
-/// Runs all tasks on `lanes` threads, in order. A task waits while another lane makes its preparation, and later tasks are
-/// started before it. Each call gets the number of its lane.
+/// Runs all tasks on `lanes` threads, in order. While one lane makes a preparation, other tasks that require it wait, and
+/// later tasks without it are started first. `prepare` and `finish` get the number of their lane.
 ///
 /// # Errors
 /// Returns the first error of `prepare` or `finish`. No task is started after it; running tasks continue to their end.
@@ -51,13 +51,14 @@ pub(super) fn run_all<T: Task, P, E: Send>(
     failed.map_or(Ok(()), Err)
 }
 
-/// Records an error, after which no task is started.
+/// Records an error. No task is started afterwards.
 fn failed<T, E>(state: &Mutex<State<'_, T, E>>, changed: &Condvar, error: E) {
     lock(state).failed.get_or_insert(error);
     changed.notify_all();
 }
 
-/// A preparation in progress. When it ends, in any way, the tasks that wait for it continue.
+/// Guard of a preparation in progress. Its drop wakes the tasks that wait for the preparation. In a panic, it also removes
+/// all tasks that are not started.
 struct PreparationGuard<'s, 'a, T, E> {
     state: &'s Mutex<State<'a, T, E>>,
     changed: &'s Condvar,
@@ -78,8 +79,8 @@ impl<T, E> Drop for PreparationGuard<'_, '_, T, E> {
     }
 }
 
-/// Waits for a task whose preparation is not in progress, and returns the first one; `None` if no task is to be started any
-/// more.
+/// Waits until the preparation of some task is not in progress, and returns the first such task. Returns `None` if all tasks
+/// have been started or one has failed.
 fn next<'a, T: Task, E>(state: &Mutex<State<'a, T, E>>, changed: &Condvar) -> Option<&'a T> {
     let mut held = lock(state);
     loop {

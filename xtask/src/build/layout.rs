@@ -1,7 +1,7 @@
-//! `cargo xtask bolt`: the program with profile feedback, with a block layout by LLVM's BOLT.
+//! `cargo xtask bolt`: builds the program with profile feedback and lays out its basic blocks with LLVM's BOLT.
 //!
-//! BOLT instruments the linked program itself, because hardware counters of taken branches, which it prefers, are not
-//! available on every machine.
+//! BOLT can use hardware counters of taken branches, but not every machine has them. The program itself is therefore
+//! instrumented after linking.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -19,8 +19,8 @@ use super::tools::{Compiler, run_command};
 use super::variant::Variant;
 use super::{BuildError, print_progress, target};
 
-/// Options of the block layout. Instructions keep their lengths, because a context switch between fibers depends on the
-/// length of the jump behind it.
+/// BOLT options of the block layout. They keep the length of each instruction, because a context switch between fibers
+/// depends on the length of the jump that follows it.
 const LAYOUT: [&str; 8] = [
     "-reorder-blocks=ext-tsp",
     "-reorder-functions=cdsort",
@@ -32,7 +32,7 @@ const LAYOUT: [&str; 8] = [
     "-update-debug-sections",
 ];
 
-/// The flags of `cargo xtask bolt`.
+/// Flags of `cargo xtask bolt`.
 #[derive(Debug, Args)]
 pub(crate) struct BoltFlags {
     /// Lays out the plain release instead of the build with profile feedback
@@ -87,7 +87,7 @@ fn build(flags: &BoltFlags) -> Result<(), BuildError> {
 /// Linker flag to keep relocations: BOLT moves functions only if it knows every relocation.
 pub(super) const KEEP_RELOCATIONS: &str = "-Clink-arg=-Wl,-q";
 
-/// Tools for the block layout.
+/// Paths of the BOLT tools.
 pub(super) struct Layout {
     bolt: PathBuf,
     merge: PathBuf,
@@ -105,12 +105,13 @@ impl Layout {
     }
 }
 
-/// Instruments `program`, runs transactions in it, and writes `binary` with the blocks laid out by their execution counts.
+/// Instruments `program` and runs transactions in it. Then writes `binary`, in which the blocks are ordered by their
+/// execution counts.
 pub(super) fn lay_out(layout: &Layout, program: &Path, binary: &Path, directory: &Path) -> Result<(), BuildError> {
     let Layout { bolt, merge } = layout;
     let instrumented = directory.join("tpcc-instrumented");
     let counts = directory.join("counts.fdata");
-    // Counts left by an interrupted layout belong to another program.
+    // Files of execution counts from an interrupted run belong to another program.
     for old in parts(directory)? {
         std::fs::remove_file(&old).map_err(|e| BuildError::new(format!("{}: {e}", old.display())))?;
     }
@@ -155,7 +156,7 @@ pub(super) fn lay_out(layout: &Layout, program: &Path, binary: &Path, directory:
     Ok(())
 }
 
-/// Returns the files of counts that instrumented programs have written.
+/// Returns the files of execution counts that instrumented programs have written.
 fn parts(directory: &Path) -> Result<Vec<PathBuf>, BuildError> {
     let failed = |e: std::io::Error| BuildError::new(format!("{}: {e}", directory.display()));
     let mut parts = Vec::new();

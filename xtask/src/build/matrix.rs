@@ -1,8 +1,9 @@
-//! `cargo xtask ablate-build`: `tpcc` built with the options of the compiler paper on and off, and the effect of each.
+//! `cargo xtask ablate-build`: builds `tpcc` with each option of the compiler paper on and off, and measures the effect of
+//! each option.
 //!
-//! The builds are kept in `target/ablate` with a list, which `tpcc reproduce compiler` reads. A build is repeated only if
-//! the sources or the compiler have changed. The builds contain only the commands that run transactions, which halves their
-//! build time.
+//! The builds are kept in `target/ablate` together with a list of them, which `tpcc reproduce compiler` reads. A build is
+//! repeated only if the sources or the compiler have changed. The programs contain only the commands that run transactions,
+//! because this halves the build time.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -22,7 +23,7 @@ use super::tools::Compiler;
 use super::variant::{BuildOutput, Commands, Engine, Variant};
 use super::{BuildError, print_progress, target};
 
-/// The flags of `cargo xtask ablate-build`.
+/// Flags of `cargo xtask ablate-build`.
 #[derive(Debug, Args)]
 pub(crate) struct AblateFlags {
     /// Makes the builds without measurements, which are left to `tpcc reproduce compiler`
@@ -46,25 +47,25 @@ enum Feedback {
     Off,
 }
 
-/// A build of the matrix.
+/// Settings of one build, and of its runs.
 #[derive(Clone, Copy, Debug)]
 struct Row {
     name: &'static str,
     feedback: Feedback,
-    /// Functions are grouped by their execution frequency in the profile.
+    /// True if the linker groups functions by their execution frequency in the profile.
     grouping: bool,
     flags: &'static [&'static str],
     program_flags: &'static [&'static str],
     profile: &'static [(&'static str, &'static str)],
     features: &'static [&'static str],
     engine: Engine,
-    /// The blocks of the linked program are laid out by BOLT, if it is installed.
+    /// True if BOLT, if it is installed, lays out the blocks of the linked program.
     laid_out: bool,
-    /// Flags of the run.
+    /// Flags of the run of `tpcc`.
     run: &'static str,
 }
 
-/// Baseline row: all features enabled. The other rows are changes of it.
+/// Baseline row: all features enabled. Each other row changes some settings of this row.
 const ALL: Row = Row {
     name: builds::ALL,
     feedback: Feedback::On,
@@ -78,30 +79,34 @@ const ALL: Row = Row {
     run: "",
 };
 
-/// No link-time optimisation, and several codegen units per crate: calls between crates remain calls.
+/// Release profile without link-time optimisation and with several codegen units per crate. Calls between crates are then
+/// not inlined.
 const SEPARATE_CRATES: &[(&str, &str)] = &[("LTO", "off"), ("CODEGEN_UNITS", "16")];
 
-/// Lazy binding: calls to functions of other shared objects go through the procedure linkage table, which binds a function
-/// at its first call. If all functions are bound at the start, the compiler calls through the table of addresses instead.
+/// Compiler flag for lazy binding. Calls to functions of other shared objects then go through the procedure linkage table,
+/// and each function is bound at its first call. Without the flag, all functions are bound at the start, and the compiler
+/// calls through the global offset table.
 const LAZY_BINDING: &str = "-Crelro-level=partial";
 
-/// Several codegen units per crate, with inlining across crates. A profile of crates in one unit does not fit, because each
-/// unit that calls an inlined function has its own copy.
+/// Release profile with several codegen units per crate, and inlining across crates. A profile of crates with one unit does
+/// not match, because each unit that calls an inlined function has its own copy of the function.
 const PARTS: &[(&str, &str)] = &[("CODEGEN_UNITS", "16")];
 
-/// Inlining across crates by summaries.
+/// Compiler flag for thin link-time optimisation, which inlines across crates by summaries of functions.
 const THIN: &str = "-Clto=thin";
 
-/// Rarely executed code of a function is moved to another section. The flag must apply to the linked whole.
+/// Compiler flag that moves rarely executed blocks of a function to another section. The flag must apply to the link-time
+/// optimisation of the whole program.
 const SPLIT: &str = "-Cllvm-args=-enable-split-machine-functions";
 
-/// The linker groups sections by their prefixes.
+/// Linker flag that groups text sections by the prefixes of their names.
 const KEEP_SECTIONS: &str = "-Clink-arg=-Wl,-z,keep-text-section-prefix";
 
-/// The engine in a shared object, without a profile, because its functions have other names there.
+/// Row with the engine in a shared object. It has no profile, because functions of a shared object have other names than
+/// those in the profile.
 const SHARED: Row = Row { name: builds::SHARED, engine: Engine::Shared, ..BUILD_OPTIONS_OFF };
 
-/// All options of a build off.
+/// Row with all build options off.
 const BUILD_OPTIONS_OFF: Row = Row {
     name: builds::SWITCHED_OFF,
     feedback: Feedback::Off,
@@ -111,10 +116,10 @@ const BUILD_OPTIONS_OFF: Row = Row {
     ..ALL
 };
 
-/// Everything off for which the table has a row.
+/// Row with everything off that another row of the table changes.
 const ALL_OFF: Row = Row { name: builds::NOTHING, features: &["seqcst"], run: "--prefetch off", ..BUILD_OPTIONS_OFF };
 
-/// The builds, in the order of the table.
+/// All rows, in the order of the table.
 const ROWS: &[Row] = &[
     ALL,
     Row { name: "no feedback", feedback: Feedback::Off, grouping: false, ..ALL },
@@ -165,7 +170,7 @@ fn ablate(flags: &AblateFlags) -> Result<(), BuildError> {
     std::fs::write(json, text + "\n").map_err(|e| BuildError::new(format!("{}: {e}", json.display())))
 }
 
-/// Results of a build at 1 warehouse, and its throughput at 20.
+/// Counted and timed results of a build at 1 warehouse, and its throughput at 20 warehouses.
 #[derive(Debug, Serialize)]
 struct BuildResults {
     #[serde(flatten)]
@@ -173,7 +178,7 @@ struct BuildResults {
     timed_20_warehouses: Option<Timing>,
 }
 
-/// Counts the instructions of builds, and times them at 1 and at 20 warehouses.
+/// Counts the instructions of builds at 1 warehouse, and times the builds at 1 and at 20 warehouses.
 fn measure(builds: &[Build], rounds: usize) -> Result<Vec<BuildResults>, BuildError> {
     let data = directory().join("data");
     // Databases from earlier runs would change the results.
@@ -191,7 +196,7 @@ fn measure(builds: &[Build], rounds: usize) -> Result<Vec<BuildResults>, BuildEr
         .collect())
 }
 
-/// Returns true if a build is requested: all are, unless names are given; the baseline always is.
+/// Returns true if a row is requested: the baseline always, others if their names contain `only` or `only` is `None`.
 fn is_wanted(name: &str, only: Option<&str>) -> bool {
     only.is_none_or(|only| name == builds::ALL || name.contains(only))
 }
@@ -200,17 +205,17 @@ fn directory() -> PathBuf {
     target("ablate")
 }
 
-/// Memory that a build requires, in bytes: its longest part, single-threaded link-time optimisation, takes 2 GiB.
+/// Memory of one build, in bytes. The longest step of a build, single-threaded link-time optimisation, takes 2 GiB.
 const MEMORY_OF_A_LANE: u64 = 4 << 30;
 
-/// Number of concurrent builds.
+/// Returns the number of concurrent builds.
 fn lanes() -> usize {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let memory = builds::available_memory_bytes().map_or(1, |bytes| bytes / MEMORY_OF_A_LANE);
     (memory as usize).clamp(1, cores.min(4))
 }
 
-/// Builds the missing programs of the requested rows, and lists them.
+/// Builds the missing programs of the requested rows. Writes and returns the list of all builds.
 fn build(only: Option<&str>) -> Result<Matrix, BuildError> {
     let compiler = Compiler::here()?;
     let directory = directory();
@@ -219,10 +224,10 @@ fn build(only: Option<&str>) -> Result<Matrix, BuildError> {
     let key = key(&compiler, &training(&[]), "")?;
     let mut matrix = Matrix::read(&list).ok().filter(|matrix| matrix.key == key).unwrap_or_default();
     (matrix.key, matrix.commit) = (key, commit());
-    // The plain release is listed beside the rows, because it is the build that users have.
+    // The list includes the plain release, because users build that one.
     if matrix.program(builds::PLAIN).is_none() {
         let program = build_plain()?;
-        // A separate copy, because other commands rebuild the plain release.
+        // Other commands rebuild the plain release and overwrite it, so this is a copy.
         let kept = directory.join("tpcc-plain-release");
         copy(&program, &kept)?;
         matrix.add(listed(builds::PLAIN, &kept, "", "plain"));
@@ -231,13 +236,13 @@ fn build(only: Option<&str>) -> Result<Matrix, BuildError> {
     let wanted: Vec<&Row> = ROWS.iter().filter(|row| is_wanted(row.name, only)).collect();
     let mut missing: Vec<&Row> = Vec::new();
     for &row in &wanted {
-        // Rows that differ only in their runs share a program.
+        // Rows that differ only in the flags of their runs share a program.
         if matrix.program_of(&row.how()).is_none() && missing.iter().all(|other| other.how() != row.how()) {
             missing.push(row);
         }
     }
     let matrix = Mutex::new(matrix);
-    // Created before the lanes start, so that they find it.
+    // Write the wrapper before the lanes start, because all of them call it.
     wrapper()?;
     let directories = |lane| BuildDirectories::numbered(&directory, lane);
     let prepare = |row: &&Row, lane| row.prepare(&compiler, &directories(lane));
@@ -256,7 +261,7 @@ fn build(only: Option<&str>) -> Result<Matrix, BuildError> {
             matrix.add(listed(row.name, &program, row.run, &how));
         }
     }
-    // In the order of the table, independent of the order of the builds.
+    // Sorted in the order of the table, which is independent of the order of the builds.
     let place = |name: &str| ROWS.iter().position(|row| row.name == name).map_or(0, |row| row + 1);
     matrix.builds.sort_by_key(|build| place(&build.name));
     write(&matrix, &list)?;
@@ -278,12 +283,13 @@ fn write(matrix: &Matrix, list: &Path) -> Result<(), BuildError> {
 }
 
 impl Row {
-    /// Build settings beyond sources, compiler and training: equal for rows that share a program.
+    /// Returns the build settings beyond sources, compiler and training as text. Rows with equal texts share a program.
     fn how(&self) -> String {
         format!("{:?}", Row { name: "", run: "", ..*self })
     }
 
-    /// Name of the row as a part of a file name. The linker gets it and ends an argument at a comma.
+    /// Returns the name of the row for use in a file name, without commas: the file name is a part of a linker argument, and
+    /// a comma ends the argument.
     fn file_name(&self) -> String {
         self.name.replace(',', "").replace([' ', '\''], "-")
     }
@@ -294,7 +300,8 @@ impl Row {
         let mut program_flags: Vec<String> = self.program_flags.iter().map(|flag| (*flag).to_owned()).collect();
         if self.feedback == Feedback::On {
             match self.grouping {
-                // The compiler names sections by execution frequency; the linker groups sections of the same name.
+                // The compiler adds the execution frequency of a function as a prefix to its section name. The linker then
+                // groups sections with the same prefix.
                 true => program_flags.push(KEEP_SECTIONS.into()),
                 false => workspace_flags.push("-Cllvm-args=-profile-guided-section-prefix=false".into()),
             }
@@ -312,7 +319,8 @@ impl Row {
         }
     }
 
-    /// Finds the tools that the row requires beside the compiler; returns the tools for the block layout.
+    /// Checks that all tools that the row requires beside the compiler are installed. Returns the tools for the block
+    /// layout.
     fn tools(&self, compiler: &Compiler) -> Result<Option<Layout>, BuildError> {
         if self.feedback == Feedback::On {
             compiler.profdata()?;
@@ -320,7 +328,7 @@ impl Row {
         self.laid_out.then(|| Layout::tools(compiler)).transpose()
     }
 
-    /// Makes the profile of the row; returns `None` if a required tool is not installed.
+    /// Makes the profile of the row and returns the inputs of its build. Returns `None` if a required tool is not installed.
     fn prepare(&self, compiler: &Compiler, directories: &BuildDirectories) -> Result<Option<BuildInputs>, BuildError> {
         let layout = match self.tools(compiler) {
             Ok(layout) => layout,
@@ -365,7 +373,7 @@ impl Task for &Row {
     }
 }
 
-/// Returns the program of a build. Its profile, if any, must fit.
+/// Checks that the profile of a build, if any, matches it. Returns the path of the program.
 fn fitting(profile: Option<&MergedProfile>, built: BuildOutput) -> Result<PathBuf, BuildError> {
     if let Some(profile) = profile {
         profile.check_fit(&built)?;

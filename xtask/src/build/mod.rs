@@ -1,7 +1,7 @@
-//! Builds of `tpcc` beyond `cargo build --release`: with profile feedback, with another code layout.
+//! Builds of `tpcc` beyond `cargo build --release`: builds with profile feedback, and builds with another code layout.
 //!
-//! A build is a [`variant::Variant`]; its files are below `target/pgo`, `target/bolt` or `target/ablate`, and
-//! `target/release` keeps the plain release.
+//! Settings of a build are a [`variant::Variant`]. Files of the builds are below `target/pgo`, `target/bolt` or
+//! `target/ablate`. They never replace the plain release in `target/release`.
 
 mod directories;
 mod files;
@@ -33,7 +33,7 @@ impl BuildError {
         BuildError { message: message.into(), help: None }
     }
 
-    /// Adds advice for the user.
+    /// Adds a hint for the user to the error.
     fn help(mut self, help: impl Into<String>) -> BuildError {
         self.help = Some(help.into());
         self
@@ -50,12 +50,12 @@ impl fmt::Display for BuildError {
     }
 }
 
-/// A directory below `target`.
+/// Returns the path of a directory below `target`.
 fn target(name: &str) -> PathBuf {
     root().join("target").join(name)
 }
 
-/// Root of the workspace.
+/// Returns the root directory of the workspace.
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().map(PathBuf::from).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask pgo`: a `tpcc` built with the profile of its own transactions, and the effect of the profile.
+//! `cargo xtask pgo`: builds `tpcc` with a profile of its own transactions, and measures the effect of the profile.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -29,7 +29,7 @@ pub(crate) struct PgoFlags {
     pub(super) measuring: Measuring,
 }
 
-/// Measurements of a build.
+/// Flags for the measurements of a build.
 #[derive(Debug, Args)]
 pub(crate) struct Measuring {
     /// Rounds of the timing, each of which runs every build once; 0 disables the timing
@@ -41,7 +41,7 @@ pub(crate) struct Measuring {
 }
 
 impl Measuring {
-    /// Number of rounds of the timing.
+    /// Returns the number of rounds of the timing.
     pub(super) fn rounds(&self) -> usize {
         self.rounds
     }
@@ -56,18 +56,18 @@ pub(super) struct Report<'a> {
     pub(super) version: String,
     /// Profile with which the program was built.
     pub(super) profile: Option<&'a MergedProfile>,
-    /// Number of functions that differ from the instrumented ones: 0 for `cargo xtask pgo`, almost none for
+    /// Number of functions of the build that differ from the instrumented ones. It is 0 for `cargo xtask pgo`, and small for
     /// `cargo xtask bolt`.
     pub(super) mismatches: Option<usize>,
-    /// Number of functions of the build that the profile does not contain.
+    /// Number of functions of the build that are missing in the profile.
     pub(super) functions_without_profile: Option<usize>,
     /// Cachegrind's counts per transaction; null if valgrind is missing.
     pub(super) counted: Option<TransactionCounts>,
-    /// Interleaved timing against the plain release build; null with `--rounds 0`.
+    /// Timing of the build, interleaved with the plain release; null with `--rounds 0`.
     pub(super) timed: Option<Throughput>,
 }
 
-/// Counts per transaction of the standard mix, 1 warehouse.
+/// Event counts per transaction of the standard mix at 1 warehouse.
 #[derive(Debug, Serialize)]
 pub(super) struct TransactionCounts {
     instructions: f64,
@@ -81,7 +81,7 @@ pub(super) struct TransactionCounts {
     mispredictions_ratio: f64,
 }
 
-/// Throughput at 1 warehouse on 1 worker.
+/// Throughput at 1 warehouse with 1 worker.
 #[derive(Debug, Serialize)]
 pub(super) struct Throughput {
     rounds: usize,
@@ -114,7 +114,7 @@ fn build(flags: &PgoFlags) -> Result<(), BuildError> {
     let built = with_feedback(&profile).build(&compiler, &directories)?;
     let ProfileFit { mismatches, unknown } = profile.check_fit(&built)?;
     if mismatches > 0 {
-        // This build has no flags that could change a function.
+        // This build uses the flags of the instrumented build, so every function must match the profile.
         return Err(BuildError::new(format!(
             "the profile is not of these sources: it does not fit {mismatches} functions"
         ))
@@ -141,12 +141,12 @@ fn build(flags: &PgoFlags) -> Result<(), BuildError> {
     write_report(&flags.measuring, &report)
 }
 
-/// Returns the requested training runs, or the default ones.
+/// Returns the requested training runs; if there are none, the default ones.
 pub(super) fn training(asked: &[String]) -> Vec<String> {
     if asked.is_empty() { TRAINING.map(str::to_owned).to_vec() } else { asked.to_vec() }
 }
 
-/// Settings of a build that uses a profile.
+/// Returns the settings of a build that uses a profile.
 pub(super) fn with_feedback(profile: &MergedProfile) -> Variant {
     Variant {
         name: "feedback".into(),
@@ -156,7 +156,7 @@ pub(super) fn with_feedback(profile: &MergedProfile) -> Variant {
     }
 }
 
-/// Builds the plain release, as a user does; returns a copy of the program.
+/// Builds the plain release with `cargo build --release`, and returns the path of a copy of the program.
 pub(super) fn build_plain() -> Result<PathBuf, BuildError> {
     print_progress("building the plain release");
     let status = cargo()
@@ -174,8 +174,8 @@ pub(super) fn build_plain() -> Result<PathBuf, BuildError> {
     Ok(program)
 }
 
-/// Runs transactions alone and in teams, because a build may break fibers, and checks that the database is consistent
-/// afterwards.
+/// Runs transactions on threads and in teams of fibers, because a faulty build may break the context switch. Then checks
+/// that the database is consistent.
 pub(super) fn check_program(program: &Path) -> Result<(), BuildError> {
     let data = target("pgo").join("job");
     for scheduler in ["threads", "steps"] {
@@ -197,7 +197,7 @@ pub(super) fn check_program(program: &Path) -> Result<(), BuildError> {
     Ok(())
 }
 
-/// Compares a build with the plain one, at 1 warehouse on 1 worker.
+/// Compares a build with the plain release, at 1 warehouse with 1 worker.
 pub(super) fn measure(
     how: &Measuring,
     plain: &Path,
@@ -207,7 +207,7 @@ pub(super) fn measure(
     let build = |name: &str, program: &Path| Build { name: name.into(), program: program.into(), flags: String::new() };
     let builds = [build("plain", plain), build(name, program)];
     let comparison = Comparison { warehouses: 1, workers: 1, flags: "", rounds: how.rounds, seconds: 4, counted: true };
-    // A database from an earlier command would change the comparison.
+    // Remove a database of an earlier command, because it would change the results.
     let data = target("pgo").join("data");
     remove_directory(&data)?;
     let measured = compare(&builds, comparison, Some(&data)).map_err(BuildError::new)?;
@@ -246,7 +246,7 @@ pub(super) fn version(program: &Path) -> String {
     super::tools::output(Command::new(program).arg("--version")).unwrap_or_default().trim().to_owned()
 }
 
-/// Prints the results, and writes them to the `--json` file, if requested.
+/// Prints the results. If requested, also writes them to the `--json` file.
 pub(super) fn write_report(how: &Measuring, report: &Report<'_>) -> Result<(), BuildError> {
     if let Some(c) = &report.counted {
         let line = |of: f64, plain: f64| format!("{of:.0} of {plain:.0} ({:.3})", of / plain);

@@ -1,5 +1,5 @@
-//! Profiles, made by an instrumented `tpcc` that runs transactions. A profile is valid only for the sources, compiler and
-//! settings with which the instrumented program was built.
+//! Profiles for profile-guided optimisation. An instrumented `tpcc` that runs transactions writes them. A profile is valid
+//! only for the sources, compiler and settings of the instrumented program.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs;
@@ -17,39 +17,39 @@ use super::{BuildError, print_progress, root, target};
 
 /// Seed of the training databases and runs.
 const SEED: &str = "60317";
-/// Number of warehouses of the training database, unless a run specifies it; no measurement uses this number.
+/// Number of warehouses of the training database, unless a run specifies it. No measurement uses this number.
 const WAREHOUSES: &str = "3";
-/// Default training runs: transactions alone on their threads, and in teams. They end after a number of transactions, not
-/// after a time: the hot code must not depend on other load of the machine, and must be the transactions rather than the
-/// loading of the database.
+/// Default training runs: one with transactions alone on their threads, one with teams of fibers. They run a fixed number of
+/// transactions instead of a fixed time. The profile is then independent of other load on the machine, and transactions
+/// outweigh the loading of the database.
 pub(super) const TRAINING: [&str; 2] = [
     "--workers 1 --mix standard --transactions 400000 --durability async",
     "--workers 1 --mix standard --transactions 200000 --durability async --scheduler steps",
 ];
 
-/// A merged profile.
+/// Merged profile of all training runs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct MergedProfile {
-    /// Hash of the sources, compiler, training and settings for which the profile is valid.
+    /// Hash of the sources, compiler, training runs and settings for which the profile is valid.
     pub(super) key: String,
     /// Commit of the sources.
     pub(super) commit: String,
-    /// Settings of the profile `release`, and features, of the instrumented build, beyond the defaults.
+    /// Settings of cargo's profile `release` and features of the instrumented build, other than the defaults.
     pub(super) settings: String,
-    /// Training runs.
+    /// Command lines of the training runs.
     pub(super) training: Vec<String>,
     /// Number of functions in the profile.
     pub(super) functions: u64,
-    /// Number of these functions that ran.
+    /// Number of functions in the profile that were executed.
     pub(super) functions_run: u64,
-    /// Path of the profile.
+    /// Path of the profile file.
     pub(super) path: PathBuf,
 }
 
 impl MergedProfile {
-    /// Returns the profile of these sources for a build like `base`, and makes it unless it exists. Names of functions
-    /// depend on the settings of the profile `release`, on features and on whether a crate is a shared object, but not on
-    /// flags. Names of functions that are private to a codegen unit depend on the number of units.
+    /// Returns the profile of these sources for a build like `base`. Makes the profile if it does not exist. Mangled names
+    /// of functions depend on the settings of cargo's profile `release`, on features, and on crates being shared objects,
+    /// but not on flags. Names of functions that are private to a codegen unit also depend on the number of units.
     pub(super) fn of(
         base: &Variant,
         compiler: &Compiler,
@@ -66,7 +66,7 @@ impl MergedProfile {
         }
         let profdata = compiler.profdata()?;
         let raw = directory.join(format!("raw-{key}"));
-        // Removes the files of an earlier, interrupted training. It is no error if there are none.
+        // Removes the files of an interrupted training. There may be none, so an error is ignored.
         let _ = fs::remove_dir_all(&raw);
         create_directory(&raw)?;
         let instrumented = Variant {
@@ -74,7 +74,8 @@ impl MergedProfile {
             built_with: "instrumented for profile feedback".into(),
             flags: Vec::new(),
             workspace_flags: vec![format!("-Cprofile-generate={}", raw.display())],
-            // The crates already have their counters before the linked whole is optimised, so that step may be short.
+            // The counters are in the crates before the program is optimised as a whole, so a low optimisation level saves
+            // time in this step.
             program_flags: vec!["-Copt-level=1".into()],
             engine: Engine::InProgram,
             ..base.clone()
@@ -108,7 +109,7 @@ impl MergedProfile {
         Ok(profile)
     }
 
-    /// Reads a profile that the user has named. It must have been made from these sources, by this compiler, for a build
+    /// Reads a profile file that the user has named. The file must come from these sources and this compiler, for a build
     /// like `base`.
     pub(super) fn named(path: &Path, base: &Variant, compiler: &Compiler) -> Result<MergedProfile, BuildError> {
         let described = path.with_extension("json");
@@ -136,23 +137,23 @@ impl MergedProfile {
         Ok(MergedProfile { path: path.to_owned(), ..profile })
     }
 
-    /// Flags of a build that uses the profile, and reports mismatches.
+    /// Returns the compiler flags of a build that uses the profile and reports mismatches.
     pub(super) fn flags(&self) -> Vec<String> {
         vec![format!("-Cprofile-use={}", self.path.display()), "-Cllvm-args=-pgo-warn-missing-function".into()]
     }
 }
 
-/// Mismatches between a profile and a build.
+/// Numbers of mismatches between a profile and a build.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct ProfileFit {
-    /// Number of functions that the profile has in another form.
+    /// Number of functions of the build that differ from the instrumented functions of the same name.
     pub(super) mismatches: usize,
-    /// Number of functions that the profile does not contain, because they were not instrumented.
+    /// Number of functions of the build that are missing in the profile, because they were not instrumented.
     pub(super) unknown: usize,
 }
 
 impl ProfileFit {
-    /// Counts the compiler's warnings.
+    /// Counts the mismatches that the compiler reports as warnings.
     fn of(warnings: &str) -> ProfileFit {
         let lines = |what: &str| warnings.lines().filter(|line| line.to_ascii_lowercase().contains(what)).count();
         ProfileFit {
@@ -163,8 +164,9 @@ impl ProfileFit {
 }
 
 impl MergedProfile {
-    /// Returns an error if more than 5% of the functions of a build do not fit the profile with which it was made: the
-    /// compiler ignores mismatches. Flags of a build may change a few functions.
+    /// Counts the mismatches of a build with this profile. The compiler ignores the profile of a function that does not
+    /// match. Flags of a build may change a few functions, so an error is returned only if their number exceeds 5% of the
+    /// functions in the profile.
     pub(super) fn check_fit(&self, built: &BuildOutput) -> Result<ProfileFit, BuildError> {
         let fit = ProfileFit::of(&built.warnings);
         if (fit.mismatches + fit.unknown) as u64 * 20 <= self.functions {
@@ -181,7 +183,7 @@ impl MergedProfile {
     }
 }
 
-/// Runs transactions in an instrumented program, on databases at `data`, which are removed afterwards.
+/// Runs the training runs in an instrumented program. Their databases are created at `data` and removed afterwards.
 pub(super) fn train(program: &Path, data: &Path, training: &[String]) -> Result<(), BuildError> {
     let _ = fs::remove_dir_all(data);
     let tpcc = |words: &[&str]| {
@@ -206,7 +208,7 @@ pub(super) fn train(program: &Path, data: &Path, training: &[String]) -> Result<
     Ok(())
 }
 
-/// Splits a command line into words; `--flag=value` yields two.
+/// Splits a command line into words; `--flag=value` yields two words.
 fn words(line: &str) -> Vec<&str> {
     line.split_whitespace()
         .flat_map(|word| match word.split_once('=').filter(|_| word.starts_with("--")) {
@@ -217,13 +219,13 @@ fn words(line: &str) -> Vec<&str> {
         .collect()
 }
 
-/// Returns the value of a flag.
+/// Returns the value of a flag on a command line.
 fn value<'a>(words: &[&'a str], flag: &str) -> Option<&'a str> {
     words.iter().position(|word| *word == flag).and_then(|at| words.get(at + 1)).copied()
 }
 
-/// Command line of a training run: its own flags, and default flags for the others. `--warehouses` is omitted, because the
-/// database is already loaded.
+/// Returns the command line of a training run: the requested flags, and default values of the other flags. Omits
+/// `--warehouses`, because it applies to the load of the database.
 fn run_words<'a>(asked: &[&'a str]) -> Vec<&'a str> {
     let mut words = vec!["run"];
     for (flag, usual) in [("--seed", SEED), ("--warmup", "0"), ("--check", "off")] {
@@ -248,10 +250,10 @@ pub(super) fn key(compiler: &Compiler, training: &[String], settings: &str) -> R
         output(Command::new("git").args(args).current_dir(root()))
             .ok_or_else(|| BuildError::new(format!("git {} failed", args.join(" "))).help("build from a clone"))
     };
-    // The code that makes a build is part of its input.
+    // The code of the build commands determines the profile too, so it is part of the key.
     let sources = ["Cargo.toml", "Cargo.lock", "crates", "xtask/src/build"];
     let mut hasher = DefaultHasher::new();
-    // State of each file: name and content as committed, changes since then, and new files.
+    // Hash the name and committed content of each file, the changes since the commit, and new files.
     git(&[&["ls-files", "-s", "--"][..], &sources].concat())?.hash(&mut hasher);
     git(&[&["diff", "HEAD", "--"][..], &sources].concat())?.hash(&mut hasher);
     for new in git(&[&["ls-files", "--others", "--exclude-standard", "--"][..], &sources].concat())?.lines() {
@@ -268,7 +270,8 @@ pub(super) fn commit() -> String {
     commit.map_or("unknown".into(), |commit| commit.trim().to_owned())
 }
 
-/// Returns the numbers of functions that `llvm-profdata show --all-functions --counts` lists, and of those that ran.
+/// Returns the number of functions in the output of `llvm-profdata show --all-functions --counts`, and the number of
+/// functions that were executed.
 fn functions(shown: &str) -> (u64, u64) {
     let (mut all, mut run) = (0, 0);
     for blocks in shown.lines().filter_map(|line| line.trim().strip_prefix("Block counts:")) {
@@ -324,7 +327,7 @@ mod tests {
 
     #[test]
     fn a_profile_that_does_not_fit_a_build_is_told() {
-        // Messages of rustc 1.95.
+        // Warnings in the wording of rustc 1.95.
         let unknown = "warning: tpcc.9a6c4b7c4a0f33e5-cgu.00: no profile data available for function f Hash = 7 up to 0 count \
                        discarded\n";
         let mismatch = "warning: tpcc.9a6c4b7c4a0f33e5-cgu.0: function control flow change detected (hash mismatch) f Hash = 1 \

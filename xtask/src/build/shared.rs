@@ -1,7 +1,8 @@
-//! The engine as a shared object, as the database of the compiler paper was built before its section 2.7:
-//! position-independent code whose public functions can be preempted, so that each call to one goes through a table.
+//! Build with the engine as a shared object, as in the compiler paper before its section 2.7. Its code is
+//! position-independent, and its public functions can be preempted by other definitions, so that each call of a public
+//! function goes through a table.
 //!
-//! Cargo reads the kind of a library only from its manifest, and the `storage` of users is never a shared object. The
+//! Cargo reads the kind of a library only from the manifest, and `storage` is never a shared object for its users. The
 //! sources are therefore copied, and the manifest of the copy is changed.
 
 use std::fs;
@@ -12,12 +13,13 @@ use super::files::{copy, create_directory};
 use super::tools::{Compiler, output};
 use super::{BuildError, root};
 
-/// Manifest of the crate that becomes the shared object.
+/// Manifest of the crate that becomes a shared object.
 const ENGINE: &str = "crates/storage/Cargo.toml";
 
-/// Copies the sources to a directory, with the engine as a shared object.
+/// Copies the sources to the directory `copied`. The engine is a shared object in the copy.
 pub(super) fn sources(copied: &Path) -> Result<PathBuf, BuildError> {
-    // Files that are no longer sources must not be built. It is no error if there was no copy.
+    // Remove an older copy, because some of its files may no longer be sources. There may be no copy, so an error is
+    // ignored.
     let _ = fs::remove_dir_all(copied);
     let files = output(Command::new("git").args(["ls-files", "-z"]).current_dir(root()))
         .ok_or_else(|| BuildError::new("git ls-files failed").help("build from a clone"))?;
@@ -26,7 +28,7 @@ pub(super) fn sources(copied: &Path) -> Result<PathBuf, BuildError> {
         if let Some(parent) = to.parent() {
             create_directory(parent)?;
         }
-        // A tracked file that was deleted is not a source.
+        // A tracked file that was deleted from the work tree is not a source.
         if from.is_file() {
             copy(&from, &to)?;
         }
@@ -38,28 +40,34 @@ pub(super) fn sources(copied: &Path) -> Result<PathBuf, BuildError> {
     Ok(copied.to_owned())
 }
 
-/// Converts the manifest of a library to that of a shared object.
+/// Converts the manifest of a library to the manifest of a shared object.
 fn as_shared_object(manifest: &str) -> Result<String, BuildError> {
-    if manifest.lines().any(|line| line.trim() == "[lib]") {
-        return Err(BuildError::new(format!("{ENGINE} has a [lib] already: this command must learn to change it")));
+    const LIBRARY: &str = "[lib]\n";
+    match manifest.split_once(LIBRARY) {
+        Some((before, after)) if !manifest.contains("crate-type") => {
+            Ok(format!("{before}{LIBRARY}crate-type = [\"dylib\"]\n{after}"))
+        }
+        _ => Err(BuildError::new(format!(
+            "{ENGINE}: no [lib] without a crate-type: this command must learn to change it"
+        ))),
     }
-    Ok(format!("{manifest}\n[lib]\ncrate-type = [\"dylib\"]\n"))
 }
 
-/// Directory of the shared objects of a program.
+/// Returns the name of the directory for the shared objects of a program.
 fn libraries(program: &str) -> String {
     format!("{program}.lib")
 }
 
-/// Flags of all crates: the standard library is a shared object as well, or there would be two copies of it.
+/// Compiler flags for all crates. The standard library is a shared object as well; otherwise program and engine would each
+/// contain a copy of it.
 pub(super) const FLAGS: &[&str] = &["-Cprefer-dynamic"];
 
-/// Flags of the program, which finds its shared objects in a directory beside it.
+/// Returns the compiler flags for the program, by which it finds its shared objects in a directory beside it.
 pub(super) fn program_flags(program: &str) -> [String; 1] {
     [format!("-Clink-arg=-Wl,-rpath,$ORIGIN/{}", libraries(program))]
 }
 
-/// Copies the shared objects of a build to a directory beside the program.
+/// Copies the shared objects of a build to the directory beside the program.
 pub(super) fn copy_libraries(
     built: &Path,
     directory: &Path,
@@ -88,7 +96,8 @@ mod tests {
     fn the_engines_manifest_can_be_made_one_of_a_shared_object() {
         let manifest = fs::read_to_string(root().join(ENGINE)).unwrap();
         let shared = as_shared_object(&manifest).unwrap();
-        assert!(shared.starts_with(&manifest) && shared.contains("crate-type = [\"dylib\"]"), "{shared}");
-        assert!(as_shared_object(&shared).unwrap_err().to_string().contains("[lib] already"));
+        assert_eq!(shared.replace("crate-type = [\"dylib\"]\n", ""), manifest);
+        assert!(shared.contains("[lib]\ncrate-type = [\"dylib\"]\n"), "{shared}");
+        assert!(as_shared_object(&shared).unwrap_err().to_string().contains("crate-type"));
     }
 }

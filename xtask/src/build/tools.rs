@@ -1,19 +1,19 @@
-//! LLVM tools that a build requires beside the compiler. They have the compiler's LLVM version, because each version reads
-//! only its own profiles.
+//! LLVM tools that a build requires beside the compiler. Their LLVM version must be the compiler's, because each version
+//! reads only its own profiles.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::BuildError;
 
-/// The compiler that cargo uses here.
+/// Version and target of the compiler that cargo uses here.
 #[derive(Clone, Debug)]
 pub(super) struct Compiler {
     /// Output of `rustc -vV`; part of the key of a profile.
     pub(super) described: String,
     /// Default target.
     pub(super) host: String,
-    /// Major version of its LLVM.
+    /// Major version of the compiler's LLVM.
     pub(super) llvm: u32,
 }
 
@@ -29,13 +29,13 @@ impl Compiler {
         Ok(Compiler { described, host, llvm })
     }
 
-    /// Directory of the libraries for the default target.
+    /// Returns the directory of the toolchain's libraries for the default target.
     pub(super) fn libraries(&self) -> Option<PathBuf> {
         let sysroot = output(Command::new("rustc").args(["--print", "sysroot"]))?;
         Some(Path::new(sysroot.trim()).join("lib/rustlib").join(&self.host).join("lib"))
     }
 
-    /// Finds a tool of LLVM of this compiler's major version, in the toolchain or in the system.
+    /// Finds an LLVM tool of the compiler's major version, first in the toolchain, then in the system.
     pub(super) fn tool(&self, name: &str) -> Option<PathBuf> {
         let sysroot = output(Command::new("rustc").args(["--print", "sysroot"])).unwrap_or_default();
         let own = Path::new(sysroot.trim()).join("lib/rustlib").join(&self.host).join("bin").join(name);
@@ -55,7 +55,7 @@ impl Compiler {
     }
 }
 
-/// Returns the major version: 22 for "22.1.2".
+/// Returns the major version in a version number, for example 22 for "22.1.2".
 fn major(version: &str) -> Option<u32> {
     version.trim().split('.').next()?.parse().ok()
 }

@@ -1,4 +1,4 @@
-//! A variant of the build of `tpcc`.
+//! Settings of a build of `tpcc`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -8,24 +8,24 @@ use super::files::copy;
 use super::tools::{Compiler, last_lines, run_command};
 use super::{BuildError, print_progress, root, shared};
 
-/// Location of the engine's code.
+/// Kind of linkage of the engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Engine {
-    /// In the program.
+    /// The engine is linked statically into the program.
     #[default]
     InProgram,
-    /// In a shared object that the program loads. Excludes link-time optimisation.
+    /// The engine is a shared object that the program loads. This excludes link-time optimisation.
     Shared,
 }
 
-/// Set of commands that a program has.
+/// Set of commands of the program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Commands {
     /// All commands.
     #[default]
     All,
-    /// The commands that run transactions, without the laboratory: takes half the build time. The workspace crates are
-    /// built with the wrapper, so that their dependencies are shared with other builds.
+    /// Commands that run transactions, without the laboratory. This halves the build time. The workspace crates are built
+    /// with the wrapper, so that other builds reuse their dependencies.
     Runs,
 }
 
@@ -36,34 +36,34 @@ pub(super) struct Variant {
     pub(super) name: String,
     /// Text that `tpcc --version` adds to "release"; empty for a plain build.
     pub(super) built_with: String,
-    /// Compiler flags for all crates.
+    /// Compiler flags for all crates, dependencies included.
     pub(super) flags: Vec<String>,
-    /// Compiler flags for the crates of this workspace: flags that do not affect their dependencies.
+    /// Compiler flags for the crates of this workspace, but not for their dependencies.
     pub(super) workspace_flags: Vec<String>,
-    /// Compiler flags for the program alone: flags with which its dependencies cannot be built.
+    /// Compiler flags for the final program only. Dependencies cannot be built with these flags.
     pub(super) program_flags: Vec<String>,
-    /// Settings of the profile `release`, by cargo's names, for example ("LTO", "thin").
+    /// Settings of cargo's profile `release`: name and value, for example ("LTO", "thin").
     pub(super) profile: Vec<(&'static str, &'static str)>,
-    /// Features of `tpcc`.
+    /// Cargo features of `tpcc`.
     pub(super) features: Vec<&'static str>,
     /// Commands of the program.
     pub(super) commands: Commands,
-    /// Location of the engine's code.
+    /// Kind of linkage of the engine.
     pub(super) engine: Engine,
 }
 
-/// A program, with the output of the compiler.
+/// Finished program, with the warnings of its build.
 #[derive(Clone, Debug)]
 pub(super) struct BuildOutput {
-    /// Path of a copy that no later build replaces.
+    /// Path of a copy of the program, which no later build replaces.
     pub(super) program: PathBuf,
     /// Warnings of the compiler and of cargo.
     pub(super) warnings: String,
 }
 
 impl Variant {
-    /// Returns the settings of the profile `release`, features and commands as one text: names of functions depend on
-    /// these.
+    /// Returns the settings of cargo's profile `release`, the features and the commands as one text. Mangled names of
+    /// functions depend on these.
     pub(super) fn settings(&self) -> String {
         let profile = self.profile.iter().map(|(name, value)| format!("{name}={value}"));
         let features = self.features.iter().map(|&feature| feature.to_owned());
@@ -71,7 +71,7 @@ impl Variant {
         profile.chain(features).chain(commands).collect::<Vec<_>>().join(" ")
     }
 
-    /// Builds the variant.
+    /// Builds the program with these settings.
     pub(super) fn build(&self, compiler: &Compiler, directories: &BuildDirectories) -> Result<BuildOutput, BuildError> {
         print_progress(&format!("building {}: a release build takes minutes", self.name));
         let name = format!("tpcc-{}", self.name);
@@ -91,12 +91,12 @@ impl Variant {
         for (setting, value) in &self.profile {
             cargo.env(format!("CARGO_PROFILE_RELEASE_{setting}"), value);
         }
-        // The release of a user builds `tpcc` in several codegen units, which takes less time. A profile has more effect on
-        // a crate built in one unit. Builds without a profile use one unit too, so that they differ from those with one in
-        // nothing else. The plain release, which is listed beside them, uses several.
+        // The plain release builds `tpcc` in several codegen units, which takes less time. A profile has more effect on a
+        // crate that is built in one unit. Builds without a profile also use one unit, so that a comparison shows the effect
+        // of the profile alone. The plain release, which is listed beside them, uses several.
         let units =
             self.profile.iter().find(|(setting, _)| *setting == "CODEGEN_UNITS").map_or("1", |(_, units)| units);
-        // With a target, build scripts and procedural macros are built without these flags.
+        // With `--target`, build scripts and procedural macros are compiled without these flags.
         cargo
             .current_dir(&sources)
             .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"))
@@ -106,7 +106,7 @@ impl Variant {
             .args(["--target", &compiler.host, "--target-dir"])
             .arg(&directories.build);
         if self.commands == Commands::Runs {
-            // Cargo does not detect that the wrapper's flags have changed since the build before.
+            // Cargo does not detect that the flags in the wrapper's environment have changed since the previous build.
             clean(&sources, compiler, directories)?;
             cargo
                 .arg("--no-default-features")
@@ -133,8 +133,9 @@ impl Variant {
     }
 }
 
-/// Returns cargo without the environment variables that run this command, and without those that would make one build
-/// differ from another. A caching compiler wrapper does not see the flags of our wrapper.
+/// Returns a cargo command without the environment variables that cargo set for this command, and without variables that
+/// would make builds differ. One of them is the caching compiler wrapper, which does not see the flags that our wrapper
+/// adds.
 pub(super) fn cargo() -> Command {
     let mut cargo = Command::new("cargo");
     let ours = [
@@ -154,11 +155,11 @@ pub(super) fn cargo() -> Command {
     cargo
 }
 
-/// Workspace crates of which a program consists.
+/// Workspace crates that are linked into the program.
 const CRATES: [&str; 8] =
     ["lockstep-storage", "sched-steps", "lockstep-speculate", "itas", "tpcc-core", "tpcc-pg", "tpcc-lab", "tpcc"];
 
-/// Removes the build output of the workspace crates, and keeps that of their dependencies.
+/// Removes the build output of the workspace crates, but keeps the output of their dependencies.
 fn clean(sources: &Path, compiler: &Compiler, directories: &BuildDirectories) -> Result<(), BuildError> {
     let mut command = cargo();
     command.current_dir(sources).args(["clean", "--release", "--target", &compiler.host, "--target-dir"]);
