@@ -1,7 +1,7 @@
-//! Lookups in a B+tree that is in the processor's caches and in one that is not; alone and in groups.
+//! Lookups in a B+tree: in a tree that the processor's caches hold and in a larger one, one by one and announced in groups.
 //!
-//! A lookup here is a read of one row in a transaction of sixteen reads, begin and commit included, so the row's lock is as
-//! cold as the row.
+//! A lookup is a read of one row in a transaction of sixteen reads, with begin and commit included. The lock of a row is as
+//! likely to be in a cache as the row.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use storage::Database;
 /// Number of lookups per transaction.
 const GROUP: usize = 16;
 
-/// Reads sixteen rows, with or without an announcement.
+/// Reads sixteen random rows in one transaction. Announces them first if `announce` is true.
 fn lookups(db: &Database, rows: &Rows, random: &mut Random, n: u64, announce: bool) -> u32 {
     let keys: [[u8; 8]; GROUP] = std::array::from_fn(|_| random.below(n).to_be_bytes());
     let tx = db.begin().expect("a free slot");

@@ -1,5 +1,5 @@
-//! Overhead of speculation, over an array in memory: of a loop, an epoch, an operation, a violation. With one worker
-//! nothing crosses cores; the difference to two workers is the cost of crossing cores.
+//! Overhead of speculation over an array in memory: of a loop, an epoch, an operation, and a violation. With one worker, no
+//! data moves between cores. The difference to two workers is the cost of moving data between cores.
 
 use std::convert::Infallible;
 use std::hint::black_box;
@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use criterion::{Criterion, criterion_group, criterion_main};
 use speculate::{Committer, Epoch, Forwarding, Options, Seen, Speculator, Store, Written};
 
-/// Numbers in memory. A value serves as its own stamp, because this program only increments.
+/// Array of numbers, as the store of the loops. A value serves as its own stamp, because this program only increments
+/// values.
 struct Numbers(Vec<AtomicU64>);
 
 impl Store for Numbers {
@@ -41,12 +42,12 @@ const KEYS: usize = 1024;
 
 type Body = fn(&mut Epoch<'_, Numbers>, usize) -> Result<(), Infallible>;
 
-/// Measures a loop of `epochs` epochs.
+/// Measures a loop of `epochs` epochs that call `body`.
 fn measure(c: &mut Criterion, id: &str, options: Options, epochs: usize, body: Body) {
     let numbers = Numbers((0..KEYS).map(|_| AtomicU64::new(0)).collect());
     let mut speculator = Speculator::new(options).expect("threads can be started");
     c.bench_function(id, |b| {
-        // Criterion computes between samples; the threads stay awake, as in a transaction.
+        // Criterion computes between samples. The worker threads stay awake during this time, as in a transaction.
         b.iter(|| {
             speculator
                 .collect(&numbers, &mut (), 0..epochs, |epoch, &at| body(epoch, at), |()| ())
@@ -72,7 +73,7 @@ fn writes(epoch: &mut Epoch<'_, Numbers>, at: usize) -> Result<(), Infallible> {
     Ok(())
 }
 
-/// Sixteen reads. After twelve, the epoch increments a number that all epochs increment.
+/// Reads sixteen numbers. After twelve of them, increments a number that all epochs increment.
 fn counts(epoch: &mut Epoch<'_, Numbers>, at: usize) -> Result<(), Infallible> {
     for n in 0..16 {
         if n == 12 {

@@ -1,8 +1,8 @@
-//! Reads of one page under each kind of latch: alone, and while other threads read the same page.
+//! Reads of one page under each kind of latch, alone and while other threads read the same page.
 //!
-//! `latch/read/super/1` is a promoted latch that no other thread uses; the difference to `latch/read/plain/1` is the cost
-//! of the reader word. With several threads, the result is the time of a read in one of them while the others read as well;
-//! with more threads than cores, it includes the time that the threads wait for a core.
+//! `latch/read/super/1` is a promoted latch that only one thread uses. The difference to `latch/read/plain/1` is the cost of
+//! the reader word. With several threads, the result is the time of a read in one thread while the others read as well. If
+//! there are more threads than cores, the result includes the time that a thread waits for a core.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,7 +36,8 @@ fn read(c: &mut Criterion) {
     group.finish();
 }
 
-/// A write of a page without other users: the cost of a demotion, and the reads that lead to the next promotion.
+/// Measures a write of a page that no other thread uses. The result includes the cost of a demotion, and the reads that lead
+/// to the next promotion.
 fn write(c: &mut Criterion) {
     let mut group = c.benchmark_group("latch/write");
     for (name, kind) in KINDS {

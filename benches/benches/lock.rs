@@ -1,4 +1,4 @@
-//! Cost of locks, measured from outside: the same statement with different locks.
+//! Cost of locks: the same statement with different locks. Locks are measured indirectly, through the public interface.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use benches::{Fixture, HOT_ROWS, PER_TRANSACTION, inside};
 use criterion::{Criterion, criterion_group, criterion_main};
 use storage::{Isolation, TableLock};
 
-/// Record locks: a read of a hot row inside an open transaction, with different locks.
+/// Measures record locks: reads of a hot row inside an open transaction, with different locks.
 fn record(c: &mut Criterion) {
     let (fixture, rows) = Fixture::with_rows(HOT_ROWS);
     let db = fixture.db();
@@ -26,7 +26,7 @@ fn record(c: &mut Criterion) {
             })
         });
     });
-    // The row does not change, so nothing is logged.
+    // The update does not change the row, so nothing is logged.
     c.bench_function("lock/record/exclusive", |b| {
         b.iter_custom(|n| {
             inside(db, n, |tx, i| {
@@ -34,7 +34,7 @@ fn record(c: &mut Criterion) {
             })
         });
     });
-    // Two statements: the second finds the lock held, or converts it.
+    // Two statements on a row: the lock of the first already suffices for the second, or is converted.
     c.bench_function("lock/record/shared-again", |b| {
         b.iter_custom(|n| {
             inside(db, n, |tx, i| {
@@ -51,7 +51,7 @@ fn record(c: &mut Criterion) {
         });
     });
     c.bench_function("lock/record/gap", |b| {
-        // Keys that are one byte longer lie between the rows, so the read locks the gap.
+        // A key with one more byte lies between two rows, so its read locks the gap.
         b.iter_custom(|n| {
             inside(db, n, |tx, i| {
                 let key = key_at(i).to_be_bytes();
@@ -89,7 +89,7 @@ fn record(c: &mut Criterion) {
     });
 }
 
-/// Table locks: begin, lock, commit. `none` is the baseline.
+/// Measures table locks: begin, lock, commit. `none` is the baseline without a table lock.
 fn table(c: &mut Criterion) {
     let (fixture, rows) = Fixture::with_rows(HOT_ROWS);
     let db = fixture.db();

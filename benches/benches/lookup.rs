@@ -1,8 +1,9 @@
-//! B+tree lookups in a table far larger than the processor's caches: one by one, and announced in groups of 1 to 16.
+//! Lookups in a B+tree of a table far larger than the processor's caches: one by one, and announced in groups of 1 to 16
+//! keys.
 //!
-//! A lookup is a read of a row by key, with its lock, in a serializable transaction of 48 lookups, begin and commit
-//! included. All variants read random keys in the same way; all except `none` announce each group before they read it
-//! (`RawReader::prefetch`). `LOOKUP_MIB` sets the size of the rows in MiB (default: 1,536).
+//! A lookup is a read of a row by key, with its lock, in a serializable transaction of 48 lookups, with begin and commit
+//! included. All variants read random keys in the same way. All variants except `none` announce the keys of each group
+//! before they read the rows (`RawReader::prefetch`). `LOOKUP_MIB` sets the total size of the rows in MiB (default: 1,536).
 
 use std::time::Duration;
 
@@ -10,12 +11,12 @@ use benches::{Fixture, ROW, Random, Rows, is_smoke};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use storage::Database;
 
-/// Number of lookups per transaction: a multiple of every group size.
+/// Number of lookups per transaction. It is a multiple of every group size.
 const LOOKUPS: usize = 48;
-/// Numbers of lookups that are announced at once; 0 announces none.
+/// Group sizes: numbers of keys that are announced at once. With 0, no key is announced.
 const GROUPS: [usize; 7] = [0, 1, 2, 4, 8, 12, 16];
 
-/// Runs one transaction.
+/// Runs one transaction of `LOOKUPS` lookups.
 fn lookups(db: &Database, rows: &Rows, random: &mut Random, count: u64, group: usize) -> u32 {
     let keys: [[u8; 8]; LOOKUPS] = std::array::from_fn(|_| random.below(count).to_be_bytes());
     let tx = db.begin().expect("a free slot");

@@ -1,5 +1,5 @@
-//! Cost of a decision of the scheduler `itas`: a fiber stops at the end of its time slice, and the next one is chosen. Time
-//! is virtual and advances by slices, so the result includes neither clock reads nor context switches.
+//! Cost of a scheduling decision of `itas`: a fiber stops at the end of its time slice, and the scheduler chooses the next
+//! fiber. Time is virtual and advances by time slices, so the result includes neither clock reads nor context switches.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use itas::policy::{Fair, Itas, Policy, Tas};
 use itas::{Aggregation, Board, CoreSettings, Groups, Scheduler, Stops};
 
-/// Default length of a time slice.
+/// Default length of a time slice, in nanoseconds.
 const SLICE_NS: u64 = 50_000;
 
-/// Creates the scheduler of core `core` of two. All its fibers have run.
+/// Creates the scheduler of core number `core` of two cores. All its fibers have run once.
 fn scheduler(core: usize, groups: usize, fibers: usize, policy: Box<dyn Policy>, now: &mut u64) -> Scheduler {
     let table = Groups::new();
     let ids: Vec<_> = (0..groups)
@@ -32,7 +32,7 @@ fn scheduler(core: usize, groups: usize, fibers: usize, policy: Box<dyn Policy>,
 
 #[inline]
 fn decide(scheduler: &mut Scheduler, now: &mut u64) -> Option<u32> {
-    // Slices end slightly late, as in practice.
+    // A time slice ends slightly late, as in practice.
     *now += SLICE_NS + (*now >> 10 & 0xFF);
     scheduler.stop(*now, Stops::Preempted);
     scheduler.pick(*now)

@@ -1,4 +1,4 @@
-//! Cost of publishing the aggregated group to other cores, alone and while another thread reads it.
+//! Cost of publishing the group that a core aggregates to the other cores, alone and while another thread reads it.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};

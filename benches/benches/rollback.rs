@@ -1,8 +1,8 @@
-//! Time of the rollback of a long transaction, relative to the time of the transaction.
+//! Duration of the rollback of a long transaction, relative to the duration of the transaction itself.
 //!
-//! Each round inserts small rows in one transaction and rolls it back. The result is the ratio of these two times, for the
-//! same rows in the same minute. This is therefore no Criterion benchmark: it prints one line per round, and the median.
-//! `ROLLBACK_ROWS` (1,000,000) and `ROLLBACK_ROUNDS` (7) set the size.
+//! Each round inserts small rows in one transaction and then rolls it back. The result is the ratio of the two durations.
+//! Both durations are measured within the same minute. Criterion cannot measure such a ratio, so this program prints one
+//! line per round, and the median. `ROLLBACK_ROWS` (default: 1,000,000) and `ROLLBACK_ROUNDS` (default: 7) set the size.
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use storage::{Database, Durability, Table};
 
 const SMALL: Table<u64, u64> = Table::new("small");
 
-/// Inserts rows and rolls the transaction back; returns the seconds of both.
+/// Inserts rows in a transaction and rolls it back. Returns the seconds of the inserts and the seconds of the rollback.
 fn round(db: &Database, keys: impl Iterator<Item = u64>) -> (f64, f64) {
     let rows = db.table(&SMALL).expect("a new table");
     let mut tx = db.begin().expect("a free slot");

@@ -8,7 +8,7 @@ use benches::{Fixture, HOT_ROWS, PER_TRANSACTION, ROWS, Random, Rows, inside, is
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use storage::{Durability, Transaction};
 
-/// Reads of hot rows in pseudo-random order.
+/// Measures reads of hot rows in pseudo-random order.
 fn read(c: &mut Criterion) {
     let (fixture, rows) = Fixture::with_rows(HOT_ROWS);
     let db = fixture.db();
@@ -31,7 +31,7 @@ fn read(c: &mut Criterion) {
             row
         });
     });
-    // A permutation: each row is read (and locked) once per transaction.
+    // This permutation of the keys reads, and locks, each row once per transaction.
     let key_at = |i: u64| i * 617 % HOT_ROWS;
     c.bench_function("row/read/open-transaction", |b| {
         b.iter_custom(|n| {
@@ -56,10 +56,10 @@ fn read(c: &mut Criterion) {
     });
 }
 
-/// Number of rows that are read together in `row/read/16-cold`.
+/// Number of rows that a transaction reads in `row/read/16-cold`.
 const GROUP: u64 = 16;
 
-/// Reads of sixteen typed rows of a table larger than the processor's caches, one by one and together.
+/// Measures reads of sixteen typed rows of a table larger than the processor's caches, one by one and together.
 fn read_cold(c: &mut Criterion) {
     let n = if is_smoke() { HOT_ROWS } else { 2_000 * HOT_ROWS };
     let (fixture, rows) = Fixture::with_rows(n);
@@ -86,7 +86,7 @@ fn read_cold(c: &mut Criterion) {
     group.finish();
 }
 
-/// Updates in place of eight bytes in a hot row of a hundred bytes; each row once per transaction.
+/// Measures in-place updates of eight bytes of a hot row of a hundred bytes. A transaction updates each row once.
 fn update(c: &mut Criterion) {
     let (fixture, rows) = Fixture::with_rows(HOT_ROWS);
     let db = fixture.db();
@@ -129,7 +129,7 @@ fn update(c: &mut Criterion) {
     });
 }
 
-/// Number of rows that are inserted before an empty database replaces the current one.
+/// Number of rows to insert before a new empty database replaces the current one.
 const INSERTS: u64 = 200_000;
 
 /// Measures `n` inserts into tables that start empty, at most [`INSERTS`] per table.
@@ -149,7 +149,7 @@ fn inserts(n: u64, insert: impl Fn(&mut Transaction<'_>, &Rows, u64)) -> Duratio
     spent
 }
 
-/// Inserts of rows of 100 bytes, splits included.
+/// Measures inserts of rows of 100 bytes, page splits included.
 fn insert(c: &mut Criterion) {
     c.bench_function("row/insert/open-transaction", |b| {
         b.iter_custom(|n| {
@@ -162,7 +162,7 @@ fn insert(c: &mut Criterion) {
     c.bench_function("row/insert/open-transaction-random", |b| {
         b.iter_custom(|n| {
             inserts(n, |tx, rows, i| {
-                // Multiplication by an odd number permutes the 64-bit numbers.
+                // Multiplication by an odd number is a permutation of the 64-bit numbers, so all keys are distinct.
                 let key = i.wrapping_mul(0x9E37_79B9_7F4A_7C15);
                 tx.raw_mut().insert(rows, &key.to_be_bytes(), &row(i)).expect("a new key");
             })
@@ -170,7 +170,7 @@ fn insert(c: &mut Criterion) {
     });
 }
 
-/// Scans of 100 rows and of all rows, begin and commit included.
+/// Measures scans of 100 rows and of all rows, begin and commit included.
 fn scan(c: &mut Criterion) {
     const RANGE: u64 = 100;
     let n = if is_smoke() { HOT_ROWS } else { 20 * HOT_ROWS };

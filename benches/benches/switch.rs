@@ -1,7 +1,7 @@
 //! Cost of a context switch between fibers of `sched-steps`, compared with `corosensei` and `tokio` (feature `rivals`).
 //!
-//! This benchmark does not use Criterion's loop: the contestants take turns inside each repetition, so that a change in the
-//! machine's load affects all of them. `cargo bench -p benches --bench switch [-- --quick]`
+//! This benchmark does not use Criterion's measurement loop. All libraries take turns inside each repetition, so that a
+//! change in the machine's load affects all of them. `cargo bench -p benches --bench switch [-- --quick]`
 
 use sched_steps::measure::{Figure, code_bytes, survey};
 

@@ -1,4 +1,4 @@
-//! Transactions: begin, commit, rollback; and the cost of a commit's log records by size.
+//! Cost of transactions: begin, commit, rollback. Also the cost of a commit's log records by their size.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use benches::{Fixture, HOT_ROWS, ROWS, Random, row};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use storage::{Durability, Table};
 
-/// Transactions from begin to commit.
+/// Measures transactions from begin to commit.
 fn commit(c: &mut Criterion) {
     let (fixture, rows) = Fixture::with_rows(HOT_ROWS);
     let db = fixture.db();
@@ -44,7 +44,7 @@ fn commit(c: &mut Criterion) {
     });
 }
 
-/// Commits of a single writer that wait for the disk: the cost of one sync.
+/// Measures commits of a single writer that waits for the disk: the cost of one sync.
 fn commit_sync(c: &mut Criterion) {
     let fixture = Fixture::new(Durability::Sync);
     let db = fixture.db();
@@ -60,7 +60,7 @@ fn commit_sync(c: &mut Criterion) {
     });
 }
 
-/// Commits that log an update of `bytes` bytes: the old and the new value.
+/// Measures commits that log an update of `bytes` bytes. The log record contains the old and the new value.
 fn append(c: &mut Criterion) {
     const WIDE: Table<u64, Vec<u8>> = Table::new("wide");
     const N: u64 = 100;

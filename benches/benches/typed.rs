@@ -1,5 +1,6 @@
-//! Overhead of typed access: a point read of a small row inside a transaction, on bytes and typed, alternating. Each round
-//! does both for a tenth of a second; the ratio is the median over the rounds.
+//! Overhead of typed access: a point read of a small row inside a transaction, alternating between untyped and typed reads.
+//! Each round measures each kind for a tenth of a second. The result is the median over the rounds of the ratio of their
+//! times.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -24,7 +25,7 @@ fn main() {
     let mut load = db.bulk_load(&rows).expect("an empty table");
     (0..HOT_ROWS).for_each(|key| load.push(&key, &key).expect("keys ascend"));
     load.finish().expect("space on the disk");
-    // A permutation: each row is read (and locked) once per transaction.
+    // This permutation of the keys reads, and locks, each row once per transaction.
     let key_at = |i: u64| i * 617 % HOT_ROWS;
     let on_bytes = || {
         inside(db, reads, |tx, i| {

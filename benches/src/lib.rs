@@ -17,8 +17,8 @@ pub const ROW: usize = 100;
 pub const ROWS: Table<u64, [u8; ROW]> = Table::new("rows");
 /// Number of rows of a table that fits into the processor's caches.
 pub const HOT_ROWS: u64 = 1000;
-/// Number of operations per transaction, in benchmarks that measure inside a transaction. Below the number at which row
-/// locks are exchanged for a table lock.
+/// Number of operations per transaction, in benchmarks that measure inside a transaction. The number is too small for a lock
+/// escalation from row locks to a table lock.
 pub const PER_TRANSACTION: u64 = 1000;
 
 /// Handle of [`ROWS`].
@@ -29,12 +29,12 @@ pub fn is_smoke() -> bool {
     std::env::args().any(|a| a == "--test")
 }
 
-/// Number of rows of a table far larger than any cache: about 270 MB.
+/// Returns the number of rows of a table far larger than any cache: about 270 MB.
 pub fn cold_rows() -> u64 {
     if is_smoke() { 5_000 } else { 2_000_000 }
 }
 
-/// A database in its own directory, which is removed on drop.
+/// Database in a temporary directory of its own, which is removed on drop.
 #[derive(Debug)]
 pub struct Fixture {
     db: Option<Database>,
@@ -86,7 +86,7 @@ impl Fixture {
     /// Returns the database.
     ///
     /// # Panics
-    /// Never panics: the database is present until the fixture is dropped.
+    /// Never panics, because the database is present until the fixture is dropped.
     pub fn db(&self) -> &Database {
         self.db.as_ref().expect("open until dropped")
     }
@@ -95,24 +95,24 @@ impl Fixture {
 impl Drop for Fixture {
     fn drop(&mut self) {
         drop(self.db.take());
-        // Files that cannot be removed stay in the system's temporary directory.
+        // Files that cannot be removed stay in the system's temporary directory, so an error is ignored.
         let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
 
-/// Returns the row of a key.
+/// Returns the row with a key.
 pub fn row(key: u64) -> [u8; ROW] {
     let mut row = [b'.'; ROW];
     row[..8].copy_from_slice(&key.to_le_bytes());
     row
 }
 
-/// Pseudo-random numbers, the same in every run (splitmix64).
+/// Generator of pseudo-random numbers, which are the same in every run (splitmix64).
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// Creates the sequence of a seed.
+    /// Creates a generator with a seed.
     pub fn new(seed: u64) -> Random {
         Random(seed)
     }
@@ -127,8 +127,9 @@ impl Random {
     }
 }
 
-/// Measures `iterations` calls of `operation` inside transactions of [`PER_TRANSACTION`] calls each. The times of begin and
-/// commit are not included. `operation` gets the number of the call within its transaction.
+/// Measures `iterations` calls of `operation`, inside transactions of [`PER_TRANSACTION`] calls each. The duration excludes
+/// the begin and the commit of the transactions. The argument of `operation` is the number of the call within its
+/// transaction.
 ///
 /// # Panics
 /// Panics if a transaction cannot begin or commit.

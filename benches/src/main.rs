@@ -1,5 +1,5 @@
-//! Comparison of `storage` with other embedded engines in interleaved runs: the program that `cargo xtask peers` builds and
-//! runs. The rules are in `benches/PEERS.md`.
+//! Compares `storage` with other embedded engines in interleaved runs. `cargo xtask peers` builds and runs this program. The
+//! rules are in `benches/PEERS.md`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use benches::peers::{ENGINES, Operation, Subject, open};
 use clap::Parser;
 use tpcc_core::peers::replace_file;
 
-/// The engine with which the others are compared.
+/// Name of the engine with which the others are compared.
 const BASE: &str = "storage";
 
 #[derive(Debug, Parser)]
@@ -48,13 +48,13 @@ fn main() -> ExitCode {
 fn run(flags: &Flags) -> Result<(), (u8, String)> {
     let names = select_engines(flags.engines.as_deref()).map_err(|why| (2, why))?;
     if let Some(file) = &flags.json {
-        // The old contents stay until the new ones are complete.
+        // The check does not truncate the file: its old contents stay until the new contents are complete.
         let opened = std::fs::OpenOptions::new().append(true).create(true).open(file);
         opened.map_err(|e| (2, format!("--json {}: {e}", file.display())))?;
     }
     let directory = flags.data.join(std::process::id().to_string());
     let measured = measure(flags, &names, &directory);
-    // Files that cannot be removed stay below the directory given by `--data`.
+    // Files that cannot be removed stay below the directory given by `--data`, so an error is ignored.
     let _ = std::fs::remove_dir_all(&directory);
     let report = measured.map_err(|why| (1, why))?;
     print!("{}", text(&report));
@@ -66,7 +66,7 @@ fn run(flags: &Flags) -> Result<(), (u8, String)> {
     Ok(())
 }
 
-/// Returns the engines to run, `storage` first.
+/// Returns the names of the engines to run, `storage` first.
 fn select_engines(wanted: Option<&[String]>) -> Result<Vec<&'static str>, String> {
     let Some(wanted) = wanted else { return Ok(ENGINES.to_vec()) };
     let mut names = vec![BASE];
@@ -92,7 +92,7 @@ fn measure(flags: &Flags, names: &[&'static str], directory: &std::path::Path) -
     for round in 0..rounds {
         eprintln!("round {} of {rounds}", round + 1);
         for operation in Operation::ALL {
-            // Each engine is first equally often.
+            // The first engine changes from round to round, so that each engine is first equally often.
             let count = subjects.len();
             for turn in 0..count {
                 let subject = &mut subjects[(round + turn) % count];

@@ -1,4 +1,5 @@
-//! Files of a `tpcc` package beside the program, generated from the definition of its command line.
+//! Generates the files of a `tpcc` package beside the program (man pages, completions) from the definition of its command
+//! line.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,7 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 use clap_complete::Shell;
 
-/// The flags of `cargo xtask dist`.
+/// Flags of `cargo xtask dist`.
 #[derive(Debug, Args)]
 pub(crate) struct DistFlags {
     /// Directory to write to; created if missing.

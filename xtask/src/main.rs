@@ -1,4 +1,4 @@
-//! `cargo xtask`: commands on the workspace beyond building it. `cargo xtask --help` lists them.
+//! `cargo xtask`: development commands of the workspace. `cargo xtask --help` lists them.
 
 mod build;
 mod dist;

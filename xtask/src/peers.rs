@@ -1,12 +1,12 @@
-//! Comparison of `storage` with other embedded engines: builds the program of `benches` with the requested engines, and
-//! runs it. Rules and results: `benches/PEERS.md`.
+//! `cargo xtask peers`: compares `storage` with other embedded engines. Builds the program of `benches` with the requested
+//! engines, and runs it. Rules and results are in `benches/PEERS.md`.
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use clap::Args;
 
-/// Engines, with the feature of `benches` that each requires.
+/// Names of the engines, and the feature of `benches` that each requires.
 const ENGINES: [(&str, &str); 6] = [
     ("storage", "peers"),
     ("redb", "peers"),
@@ -16,7 +16,7 @@ const ENGINES: [(&str, &str); 6] = [
     ("sqlite", "peers-sqlite"),
 ];
 
-/// The flags of `cargo xtask peers`.
+/// Flags of `cargo xtask peers`.
 #[derive(Debug, Args)]
 pub(crate) struct PeersFlags {
     /// Three short rounds.
@@ -64,7 +64,7 @@ pub(crate) fn run(flags: &PeersFlags) -> ExitCode {
     }
 }
 
-/// Returns the features that contain all of these engines.
+/// Returns the list of features that these engines require.
 fn features(engines: &[String]) -> Result<String, String> {
     let mut features = vec!["peers"];
     for name in engines {

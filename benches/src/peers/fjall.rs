@@ -1,4 +1,4 @@
-//! fjall: a log-structured merge tree, with optimistic transactions that are validated at commit.
+//! Adapter for fjall: a log-structured merge tree, with optimistic transactions that are validated at commit.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -14,11 +14,11 @@ use tpcc_core::peers::{Access, Peer, PeerSession, PeerTransaction};
 use super::syncer::Syncer;
 use super::{CACHE_BYTES, Engine, Failure};
 
-/// The database and its keyspaces.
+/// Open fjall database with its keyspaces, one per table.
 pub(super) struct Fjall {
     db: Arc<OptimisticTxDatabase>,
     tables: Vec<OptimisticTxKeyspace>,
-    /// Persistence of a commit; `None` leaves its writes in memory.
+    /// Persistence mode of a commit; `None` leaves the writes of a commit in memory.
     persist: Option<PersistMode>,
     _syncer: Option<Syncer>,
 }
@@ -40,7 +40,7 @@ impl Engine for Fjall {
         let tables =
             tables.iter().map(|name| db.keyspace(name, KeyspaceCreateOptions::default)).collect::<Result<_, _>>()?;
         let persist = (durability == Durability::Sync).then_some(PersistMode::SyncData);
-        // An error poisons the database, so the next commit returns it.
+        // An error can be ignored here: it poisons the database, so the next commit returns an error.
         let sync = |db: &OptimisticTxDatabase| drop(db.persist(PersistMode::SyncData));
         let syncer = Syncer::start(durability, &db, sync);
         Ok(Fjall { db, tables, persist, _syncer: syncer })
@@ -81,7 +81,7 @@ impl PeerSession for &Fjall {
     }
 }
 
-/// A transaction.
+/// Transaction of fjall.
 pub(super) struct FjallTransaction<'t> {
     tables: &'t [OptimisticTxKeyspace],
     kind: Kind,

@@ -1,4 +1,4 @@
-//! LMDB, through heed: a copy-on-write B-tree; one writer at a time, readers on snapshots.
+//! Adapter for LMDB, through heed: a copy-on-write B-tree with one writer at a time and readers on snapshots.
 
 use std::ops::{Bound, ControlFlow};
 use std::path::Path;
@@ -15,12 +15,13 @@ use tpcc_core::peers::{Access, Peer, PeerSession, PeerTransaction};
 use super::syncer::Syncer;
 use super::{Engine, Failure};
 
-/// Size of the address range for the file: more than any workload here writes. The file takes only the space in use.
+/// Size of the address range for the file, in bytes. It exceeds the data of any workload here. The file takes only the space
+/// that is in use.
 const MAP_BYTES: usize = 16 << 30;
 
 type Table = Database<'static, Bytes, Bytes>;
 
-/// Databases that are not committed yet.
+/// Databases that a transaction opened, and that are not committed yet.
 struct NewTables<'t>(Vec<Database<'t, Bytes, Bytes>>);
 
 impl OnCommit for NewTables<'_> {
@@ -31,9 +32,9 @@ impl OnCommit for NewTables<'_> {
     }
 }
 
-/// The environment and its databases.
+/// Open LMDB environment with its databases, one per table.
 pub(super) struct Lmdb {
-    // Dropped before the environment.
+    // Declared first, so that it is dropped before the environment.
     _syncer: Option<Syncer>,
     env: Arc<Env<WithTls>>,
     tables: Vec<Table>,
@@ -54,7 +55,8 @@ impl Engine for Lmdb {
         let mut options = EnvOpenOptions::new();
         options.map_size(MAP_BYTES).max_dbs(tables.len() as u32);
         if durability == Durability::Async {
-            // SAFETY: without syncs, a loss of power may damage the file, but nothing else; locks are kept.
+            // SAFETY: without syncs, a loss of power may damage the file, but has no other effect. LMDB still locks the
+            // file.
             unsafe { options.flags(EnvFlags::NO_SYNC) };
         }
         // SAFETY: the directory is new and belongs to this process, so nothing else changes the mapped file.
@@ -108,12 +110,12 @@ impl PeerSession for &Lmdb {
     }
 }
 
-/// Range between two keys, both included.
+/// Returns the range between two keys, both included.
 fn range<'k>(from: &'k [u8], to: &'k [u8]) -> (Bound<&'k [u8]>, Bound<&'k [u8]>) {
     (Bound::Included(from), Bound::Included(to))
 }
 
-/// A transaction.
+/// Transaction of LMDB.
 pub(super) struct LmdbTransaction<'t> {
     tables: &'t [Table],
     kind: Kind<'t>,

@@ -1,8 +1,7 @@
-//! Comparison of `storage` with other embedded engines under the same work, in the same run: `cargo xtask peers`. The rules
-//! are in `benches/PEERS.md`.
+//! Comparison of `storage` with other embedded engines, which do the same work in the same run: `cargo xtask peers`. The
+//! rules are in `benches/PEERS.md`.
 //!
-//! Each engine is an adapter in one file that implements [`tpcc_core::peers::Peer`]. The standard mix uses the same
-//! trait.
+//! Each engine has an adapter, one file that implements [`tpcc_core::peers::Peer`]. The standard mix uses the same trait.
 
 mod fjall;
 #[cfg(feature = "peers-lmdb")]
@@ -27,24 +26,24 @@ pub use subject::Subject;
 use tpcc_core::peers::{Peer, PeerError};
 pub use work::Operation;
 
-/// Memory that an engine may use for its cache, in bytes, if it is configurable.
+/// Memory that an engine may use for its cache, in bytes. Not every engine has such a setting.
 const CACHE_BYTES: u64 = 1 << 30;
 
-/// Maximum time until an `async` commit is durable.
+/// Maximum time between an `async` commit and its durability.
 const SYNC_EVERY: Duration = Duration::from_millis(20);
 
-/// An engine that can be opened in any directory, with any tables.
+/// Engine that can be opened in any directory, with any tables.
 trait Engine: Peer + Sized {
-    /// Name on the command line and in the output.
+    /// Name of the engine on the command line and in the output.
     const NAME: &'static str;
-    /// Settings, for the report.
+    /// Description of the engine's settings, for the report.
     const SETTINGS: &'static str;
 
-    /// Opens an empty engine in an empty directory.
+    /// Opens a new, empty database in an empty directory.
     fn open(directory: &Path, durability: Durability, tables: &[&'static str]) -> Result<Self, Self::Error>;
 }
 
-/// Error of an engine, and whether the transaction may succeed on a retry.
+/// Error of an engine. Also states if a retry of the transaction may succeed.
 #[derive(Debug, thiserror::Error)]
 #[error("{source}")]
 pub struct Failure {
@@ -57,7 +56,7 @@ impl Failure {
         Failure { source: source.into(), is_conflict: false }
     }
 
-    /// Error of a write in a read-only transaction.
+    /// Returns the error for a write in a read-only transaction.
     fn read_only() -> Failure {
         Failure::new("a transaction that only reads cannot write")
     }
@@ -86,10 +85,10 @@ pub const ENGINES: &[&str] = &[
     "sqlite",
 ];
 
-/// Opens an engine by name, with its databases in its own directories below `directory`.
+/// Opens an engine by name. Its databases are in directories of its own below `directory`.
 ///
 /// # Errors
-/// Returns an error if this build has no such engine, or it cannot be opened.
+/// Returns an error if this build does not contain the engine, or if the engine cannot be opened.
 pub fn open(name: &str, directory: &Path, rows: u64) -> Result<Box<dyn Subject>, String> {
     match name {
         "storage" => Instance::<storage::StorageEngine>::open(directory, rows),

@@ -1,4 +1,4 @@
-//! redb: one writer at a time, readers on snapshots.
+//! Adapter for redb: a copy-on-write B-tree with one writer at a time and readers on snapshots.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -19,12 +19,12 @@ type Definition<'n> = TableDefinition<'n, &'static [u8], &'static [u8]>;
 type Reading = ReadOnlyTable<&'static [u8], &'static [u8]>;
 type Writing<'t> = Table<'t, &'static [u8], &'static [u8]>;
 
-/// The database and its tables.
+/// Open redb database, and the names of its tables.
 pub(super) struct Redb {
     db: Database,
     names: Vec<String>,
     durability: Durability,
-    /// Time of the last durable commit.
+    /// Start time of the last transaction with a durable commit.
     synced: Mutex<Instant>,
 }
 
@@ -120,7 +120,7 @@ impl PeerSession for &Redb {
     }
 }
 
-/// Tables of a write transaction, each opened once.
+/// Tables of a write transaction. Each is opened at its first use.
 struct Tables<'t>(Vec<Option<Writing<'t>>>);
 
 self_cell! {
@@ -131,7 +131,7 @@ self_cell! {
     }
 }
 
-/// A transaction.
+/// Transaction of redb.
 pub(super) struct RedbTransaction<'t> {
     redb: &'t Redb,
     kind: Kind,
@@ -142,7 +142,7 @@ enum Kind {
     Write(Write),
 }
 
-/// Passes a row to `f`.
+/// Calls `f` with the row of a key, if there is one. Returns the result of `f`.
 fn get<R>(
     table: &impl ReadableTable<&'static [u8], &'static [u8]>,
     key: &[u8],
@@ -151,7 +151,7 @@ fn get<R>(
     Ok(table.get(key)?.map(|row| f(row.value())))
 }
 
-/// Passes rows to `f` until it breaks.
+/// Calls `f` with each row of a range, in ascending or descending order, until `f` breaks.
 fn visit(
     table: &impl ReadableTable<&'static [u8], &'static [u8]>,
     (from, to): (&[u8], &[u8]),
@@ -169,7 +169,7 @@ fn visit(
 }
 
 impl RedbTransaction<'_> {
-    /// Calls `f` with a table that can be written, and returns its result.
+    /// Calls `f` with a table of a write transaction, and returns its result.
     fn with_mut<R>(&mut self, table: usize, f: impl FnOnce(&mut Writing<'_>) -> R) -> Result<R, Failure> {
         match &mut self.kind {
             Kind::Read { .. } => Err(Failure::read_only()),
@@ -177,7 +177,7 @@ impl RedbTransaction<'_> {
         }
     }
 
-    /// Returns a table of a read-only transaction, opened once.
+    /// Returns a table of a read-only transaction. The table is opened at its first use.
     fn reading<'o>(
         redb: &Redb,
         tx: &ReadTransaction,

@@ -1,4 +1,4 @@
-//! Rounds, medians and ratios with their intervals, as text and as JSON.
+//! Report of a comparison: rounds, medians, and ratios with their intervals, as text and as JSON.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -7,47 +7,47 @@ use serde::Serialize;
 
 use super::Operation;
 
-/// All results of a run.
+/// Report of all results of a run.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// Version of the schema.
+    /// Version of the report's JSON schema.
     pub schema: &'static str,
     /// Number and model of the processors.
     pub machine: String,
-    /// Number of rounds. In each, every engine does every operation once, in turns.
+    /// Number of rounds. In each round, the engines take turns, and every engine does every operation once.
     pub rounds: usize,
     /// Duration of one measurement, in seconds.
     pub seconds: f64,
-    /// Number of rows of the tables; a row has 100 bytes, a key 8.
+    /// Number of rows of each table. A row has 100 bytes, a key 8 bytes.
     pub rows: u64,
-    /// Meaning of `low` and `high`.
+    /// Meaning of the ends `low` and `high` of an interval.
     pub interval: String,
-    /// Results of each engine.
+    /// Results of each engine, by name.
     pub engines: BTreeMap<&'static str, EngineReport>,
-    /// Ratios by engine and operation: the engine's time divided by that of `storage` in the same round; above 1, `storage`
-    /// is faster.
+    /// Ratios, by engine and operation: time of the engine divided by the time of `storage` in the same round. If a ratio is
+    /// above 1, `storage` is faster.
     pub ratios: BTreeMap<&'static str, BTreeMap<&'static str, Spread>>,
 }
 
 /// Results of one engine.
 #[derive(Debug, Serialize)]
 pub struct EngineReport {
-    /// Version of the engine's crate.
+    /// Version of the engine's library crate.
     pub version: String,
     /// Settings of the engine.
     pub settings: &'static str,
-    /// Number of the twelve consistency conditions that hold after the mix; `None` if the mix has not run.
+    /// Number of the twelve consistency conditions that hold after the standard mix; `None` if the mix was not run.
     pub conditions: Option<usize>,
-    /// Number of transactions of the mix that were rolled back because of conflicts, and retried.
+    /// Number of transactions of the standard mix that were rolled back because of conflicts, and retried.
     pub conflicts: u64,
-    /// Nanoseconds per operation, by operation.
+    /// Nanoseconds per operation, by name of the operation.
     pub operations: BTreeMap<&'static str, Spread>,
 }
 
-/// Median over rounds, with its interval.
+/// Median over all rounds, with an interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
-    /// The median.
+    /// Median over all rounds.
     pub median: f64,
     /// Lower end of the interval.
     pub low: f64,
@@ -55,7 +55,7 @@ pub struct Spread {
     pub high: f64,
 }
 
-/// Minimum number of rounds from which the interval excludes the smallest and the largest value.
+/// Minimum number of rounds with which the interval excludes the smallest and the largest value.
 const MIN_ROUNDS: usize = 7;
 
 impl Spread {
@@ -72,8 +72,9 @@ impl Spread {
         })
     }
 
-    /// Describes the interval for `rounds` rounds, with its confidence: the probability that this number of fair coin
-    /// tosses is not one-sided, where a toss that differs from all others is ignored if the outermost values are excluded.
+    /// Describes the interval for `rounds` rounds, with its confidence level. This is the level of the sign test: the
+    /// probability that `rounds` tosses of a fair coin do not all have the same result. If the interval excludes the
+    /// outermost values, it is the probability that at least two tosses differ from the others.
     pub fn interval(rounds: usize) -> String {
         let (which, outside) = if rounds >= MIN_ROUNDS {
             ("second smallest to second largest", 2.0 * (rounds as f64 + 1.0) / 2f64.powi(rounds as i32))
@@ -84,16 +85,16 @@ impl Spread {
     }
 }
 
-/// Times by engine and operation, one value per round.
+/// Times by engine and operation: one value, in nanoseconds per operation, for each round.
 pub type Times = BTreeMap<(&'static str, &'static str), Vec<f64>>;
 
-/// Returns the spread of each operation of an engine.
+/// Returns the spread of the times of each operation of an engine.
 pub fn spreads(times: &Times, engine: &str) -> BTreeMap<&'static str, Spread> {
     let own = times.iter().filter(|((name, _), _)| *name == engine);
     own.filter_map(|((_, operation), values)| Some((*operation, Spread::of(values)?))).collect()
 }
 
-/// Returns the ratio of each operation of an engine to that of `base`.
+/// Returns, for each operation, the ratio of an engine's time to the time of the engine `base`.
 pub fn ratios(times: &Times, engine: &'static str, base: &'static str) -> BTreeMap<&'static str, Spread> {
     let own = times.iter().filter(|((name, _), _)| *name == engine);
     own.filter_map(|((_, operation), values)| {
@@ -104,14 +105,14 @@ pub fn ratios(times: &Times, engine: &'static str, base: &'static str) -> BTreeM
     .collect()
 }
 
-/// Returns the version of a crate, or of a workspace member, from the lock file that this program was built with.
+/// Returns the version of a crate in the lock file with which this program was built.
 pub fn version(package: &str) -> String {
     let lock = include_str!("../../../Cargo.lock");
     let name = format!("name = \"{package}\"\nversion = \"");
     lock.split_once(&name).and_then(|(_, rest)| rest.split_once('"')).map_or_else(String::new, |(v, _)| v.to_owned())
 }
 
-/// Formats the report as a text table: the times of `storage`, and the ratios of the other engines to them.
+/// Formats the report as a text table of the times of `storage`, and of the ratios of the other engines' times to them.
 pub fn text(report: &Report) -> String {
     let mut text = format!("machine   {}\ninterval  {}\n", report.machine, report.interval);
     for (name, engine) in &report.engines {

@@ -1,4 +1,4 @@
-//! RocksDB: a log-structured merge tree, with optimistic transactions that are validated at commit.
+//! Adapter for RocksDB: a log-structured merge tree, with optimistic transactions that are validated at commit.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -20,19 +20,19 @@ type Db = OptimisticTransactionDB<SingleThreaded>;
 type Snapshot<'t> = SnapshotWithThreadMode<'t, Db>;
 type Transaction<'t> = rocksdb::Transaction<'t, Db>;
 
-/// Size of the write buffer per table, in bytes.
+/// Size of a table's write buffer, in bytes.
 const WRITE_BUFFER_BYTES: usize = 64 << 20;
 
-/// The database and its column families, one per table.
+/// Open RocksDB database with its column families, one per table.
 pub(super) struct RocksDb {
-    // Dropped before the database.
+    // Declared first, so that it is dropped before the database.
     _syncer: Option<Syncer>,
     db: Arc<Db>,
     options: Options,
     names: Vec<&'static str>,
     durability: Durability,
     directory: PathBuf,
-    /// Number of files loaded so far.
+    /// Number of files that were ingested so far.
     loads: AtomicU32,
 }
 
@@ -48,7 +48,7 @@ impl From<rocksdb::Error> for Failure {
     }
 }
 
-/// Options that its tuning guide recommends for block-based tables.
+/// Returns the options that RocksDB's tuning guide recommends for block-based tables.
 fn options() -> Options {
     let mut blocks = BlockBasedOptions::default();
     blocks.set_block_cache(&Cache::new_lru_cache(CACHE_BYTES as usize));
@@ -137,7 +137,7 @@ impl Peer for RocksDb {
     }
 }
 
-/// Column families of a thread, looked up once, and the options of its transactions.
+/// Column families of a session, which are looked up once, and the options of its transactions.
 pub(super) struct RocksSession<'a> {
     db: &'a Db,
     families: Vec<&'a ColumnFamily>,
@@ -162,11 +162,11 @@ impl PeerSession for RocksSession<'_> {
     }
 }
 
-/// A transaction.
+/// Transaction of RocksDB.
 pub(super) struct RocksTransaction<'t> {
     db: &'t Db,
     families: &'t [&'t ColumnFamily],
-    /// Options for reads at the snapshot of `kind`; dropped before `kind`.
+    /// Options for reads at the snapshot of `kind`. Declared before `kind`, so that they are dropped first.
     options: ReadOptions,
     kind: Kind<'t>,
 }
@@ -177,12 +177,12 @@ enum Kind<'t> {
 }
 
 impl Kind<'_> {
-    /// Returns options for a read at the snapshot.
+    /// Returns options for reads at the snapshot of the transaction.
     fn at_snapshot(&self) -> ReadOptions {
         let mut options = ReadOptions::default();
         match self {
             Kind::Read(snapshot) => options.set_snapshot(snapshot),
-            // The handle may be dropped: the transaction owns the snapshot and keeps it.
+            // The handle of the snapshot may be dropped here, because the transaction owns the snapshot.
             Kind::Write(tx) => options.set_snapshot(&tx.snapshot()),
         }
         options
@@ -201,13 +201,13 @@ impl<'t> RocksTransaction<'t> {
     fn range(&self, from: &[u8], to: &[u8]) -> ReadOptions {
         let mut options = self.kind.at_snapshot();
         options.set_iterate_lower_bound(from);
-        // The upper bound is exclusive; the next key after `to` is `to` and a zero byte.
+        // The upper bound is exclusive, so it is the next key after `to`: the bytes of `to`, and a zero byte.
         options.set_iterate_upper_bound([to, &[0]].concat());
         options
     }
 }
 
-/// Passes rows to `f`, from the first or from the last, until it breaks.
+/// Calls `f` with each row of an iterator's range, in ascending or descending order, until `f` breaks.
 fn visit<D: rocksdb::DBAccess>(
     rows: &mut DBRawIteratorWithThreadMode<'_, D>,
     down: bool,
@@ -236,7 +236,7 @@ impl PeerTransaction for RocksTransaction<'_> {
         let family = self.families[table];
         let row = match &self.kind {
             Kind::Read(_) => self.db.get_pinned_cf_opt(family, key, &self.options)?,
-            // Validated at commit: a concurrent write to this row is a conflict.
+            // The read is validated at commit: a concurrent write to this row is then a conflict.
             Kind::Write(tx) => tx.get_pinned_for_update_cf_opt(family, key, false, &self.options)?,
         };
         Ok(row.map(|row| f(&row)))

@@ -1,4 +1,5 @@
-//! SQLite, as bundled by rusqlite: one writer at a time, readers on snapshots of the write-ahead log.
+//! Adapter for SQLite, as bundled by rusqlite: a B-tree with one writer at a time, and readers on snapshots of the
+//! write-ahead log.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -11,21 +12,21 @@ use tpcc_core::peers::{Access, Peer, PeerSession, PeerTransaction};
 
 use super::{CACHE_BYTES, Engine, Failure, SYNC_EVERY};
 
-/// Maximum wait of a writer for another writer.
+/// Maximum time that a writer waits for another writer.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The database and the statements on its tables.
+/// Path of the database, and the SQL statements on its tables.
 pub(super) struct Sqlite {
     file: PathBuf,
     tables: Vec<Statements>,
     durability: Durability,
-    /// Time of the last durable commit.
+    /// Start time of the last transaction with a durable commit.
     synced: Mutex<Instant>,
-    /// Prevents the removal of the write-ahead log between two sessions.
+    /// Connection that stays open, so that SQLite does not remove the write-ahead log between two sessions.
     _open: Mutex<Connection>,
 }
 
-/// Statements that are prepared once per table and connection.
+/// SQL statements on one table. Each connection prepares them once.
 struct Statements {
     read: String,
     up: String,
@@ -51,7 +52,8 @@ impl Sqlite {
         Ok(connection)
     }
 
-    /// Returns true if the transaction that begins now must be durable at commit, although commits are `async`.
+    /// Returns true if the transaction that begins now must be durable at commit although commits are `async`: the previous
+    /// durable commit is too old.
     fn is_due(&self) -> bool {
         let mut synced = self.synced.lock().unwrap_or_else(PoisonError::into_inner);
         let due = synced.elapsed() >= SYNC_EVERY;
@@ -119,7 +121,7 @@ impl Peer for Sqlite {
     }
 }
 
-/// A connection.
+/// Session: a connection to the database.
 pub(super) struct Session<'a> {
     sqlite: &'a Sqlite,
     connection: Connection,
@@ -146,7 +148,7 @@ impl PeerSession for Session<'_> {
     }
 }
 
-/// A transaction.
+/// Transaction of SQLite.
 pub(super) struct SqliteTransaction<'t> {
     session: &'t Session<'t>,
     tx: Transaction<'t>,

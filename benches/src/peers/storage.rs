@@ -1,4 +1,4 @@
-//! `storage`, through its public interface.
+//! Adapter for `storage`, through its public interface.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -8,7 +8,7 @@ use tpcc_core::peers::{Access, Peer, PeerSession, PeerTransaction};
 
 use super::{CACHE_BYTES, Engine, Failure};
 
-/// The database and its tables.
+/// Open `storage` database and its tables.
 pub(super) struct StorageEngine {
     db: Database,
     tables: Vec<OpenTable<Raw, Raw>>,
@@ -68,7 +68,7 @@ impl PeerSession for &StorageEngine {
     }
 }
 
-/// A transaction.
+/// Transaction of `storage`.
 pub(super) struct StorageTransaction<'t> {
     tables: &'t [OpenTable<Raw, Raw>],
     tx: Transaction<'t>,

@@ -1,4 +1,4 @@
-//! A type-erased engine with its databases, ready to be measured.
+//! Engine under measurement: a type-erased engine with its databases.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,30 +12,30 @@ use crate::Random;
 
 /// Engine under measurement.
 pub trait Subject {
-    /// Name on the command line and in the output.
+    /// Returns the name of the engine on the command line and in the output.
     fn name(&self) -> &'static str;
 
-    /// Settings, for the report.
+    /// Returns a description of the engine's settings, for the report.
     fn settings(&self) -> &'static str;
 
-    /// Measures one `operation` in round `round` for about `limit`; returns nanoseconds per operation.
+    /// Measures `operation` in round `round` for about `limit`. Returns the nanoseconds per operation.
     ///
     /// # Errors
-    /// Returns an error of the engine.
+    /// Returns the error of the engine, if there is one.
     fn measure(&mut self, operation: Operation, round: u64, limit: Duration) -> Result<f64, String>;
 
-    /// Number of transactions of the mix that were rolled back because of conflicts, and retried.
+    /// Returns the number of transactions of the standard mix that were rolled back because of conflicts, and retried.
     fn conflicts(&self) -> u64;
 
-    /// Checks that all rows are present and that the mix left a consistent database; returns the number of the twelve
-    /// conditions that hold, or `None` if the mix has not run.
+    /// Checks that all rows are present, and that the standard mix left a consistent database. Returns the number of the
+    /// twelve consistency conditions that hold, or `None` if the mix was not run.
     ///
     /// # Errors
     /// Returns an error if rows are missing or a condition is violated, or an error of the engine.
     fn check(&self) -> Result<Option<usize>, String>;
 }
 
-/// An engine with three databases: for `async` commits, for `sync` commits, and for the mix.
+/// Engine with three databases: one for `async` commits, one for `sync` commits, and one for the standard mix.
 pub(super) struct Instance<E> {
     directory: PathBuf,
     rows: u64,
@@ -44,7 +44,7 @@ pub(super) struct Instance<E> {
     mix: Option<E>,
     /// Key of the next insert.
     next: u64,
-    /// Number of retried transactions of the mix.
+    /// Number of transactions of the standard mix that were retried.
     aborted: u64,
 }
 
@@ -60,7 +60,7 @@ impl<E: Engine + 'static> Instance<E> {
         Ok(Box::new(Instance { directory, rows, async_peer, sync_peer, mix: None, next: 0, aborted: 0 }))
     }
 
-    /// Returns the database of the mix, with one warehouse.
+    /// Returns the database of the standard mix, with one warehouse. Loads the database at the first call.
     fn mix(&mut self) -> Result<&E, String> {
         let mix = match self.mix.take() {
             Some(mix) => mix,
@@ -74,21 +74,21 @@ impl<E: Engine + 'static> Instance<E> {
     }
 
     fn standard_mix(&mut self, workers: usize, round: u64, limit: Duration) -> Result<f64, String> {
-        // The mix runs longer, so that checkpoints and compactions take part.
+        // The standard mix runs longer than the other operations, so that the result includes checkpoints and compactions.
         let plan = MixPlan { workers, duration: 8 * limit, seed: round };
         let done = peers::standard_mix(self.mix()?, &plan).map_err(|error| error_message::<E>(&error))?;
         self.aborted += done.aborted;
         Ok(1e9 / done.throughput_per_s)
     }
 
-    /// Loads a table into a new database, and removes the database.
+    /// Loads a table into a new database in bulk, and then removes the database. Returns the nanoseconds per row.
     fn bulk_load(&self, round: u64) -> Result<f64, String> {
         let directory = self.directory.join(format!("bulk-{round}"));
         let peer = new::<E>(&directory, Durability::Sync, &TABLES)?;
         let loaded = measure_batches(Duration::ZERO, || work::load(&peer, self.rows))
             .map_err(|error| error_message::<E>(&error));
         drop(peer);
-        // Files that cannot be removed are removed with the parent directory.
+        // The parent directory is removed later together with files that cannot be removed here.
         let _ = std::fs::remove_dir_all(&directory);
         loaded
     }

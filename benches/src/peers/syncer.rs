@@ -1,4 +1,4 @@
-//! Background thread that makes commits durable, for engines without such a thread.
+//! Background thread that makes commits durable at regular intervals, for engines that have no such thread.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -8,14 +8,14 @@ use storage::Durability;
 
 use super::SYNC_EVERY;
 
-/// Handle of the thread, which ends on drop.
+/// Handle of the background thread. The thread ends when the handle is dropped.
 pub(super) struct Syncer {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Syncer {
-    /// Starts a thread that calls `sync` every [`SYNC_EVERY`], if commits are `async`; returns `None` if they are `sync`.
+    /// Starts a thread that calls `sync` every [`SYNC_EVERY`] if commits are `async`. Returns `None` if commits are `sync`.
     pub(super) fn start<E: Send + Sync + 'static>(
         durability: Durability,
         engine: &Arc<E>,
@@ -39,7 +39,7 @@ impl Drop for Syncer {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread has already been printed.
+            // A panic of the thread has already been printed, so the result is ignored.
             let _ = thread.join();
         }
     }

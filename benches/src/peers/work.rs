@@ -1,4 +1,4 @@
-//! Operations of the comparison, each written once for all engines.
+//! Operations of the comparison. Each operation is written once, on a trait that all engines implement.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -7,37 +7,37 @@ use tpcc_core::peers::{Access, Peer, PeerError, PeerSession, PeerTransaction};
 
 use crate::{PER_TRANSACTION, ROW, Random, row};
 
-/// Names of the tables of all operations except the mix, by table number.
+/// Names of the tables of all operations except the standard mix, by table number.
 pub(super) const TABLES: [&str; 2] = ["rows", "inserts"];
 pub(super) const ROWS: usize = 0;
 pub(super) const INSERTS: usize = 1;
 
-/// Operation that is measured.
+/// Operation to measure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operation {
-    /// Read of one row, in its own transaction.
+    /// Reads one row in a transaction of its own.
     Read,
-    /// Read of one row, in a transaction of a thousand.
+    /// Reads one row, in a transaction of a thousand reads.
     ReadMany,
-    /// Update in place of eight bytes of a row, in a transaction of a thousand.
+    /// Updates eight bytes of a row in place, in a transaction of a thousand updates.
     Update,
-    /// Insert of a row with the next key, in a transaction of a thousand.
+    /// Inserts a row with the next key, in a transaction of a thousand inserts.
     Insert,
-    /// Scan of a hundred adjacent rows, in its own transaction.
+    /// Scans a hundred adjacent rows in a transaction of its own.
     Scan,
-    /// Transaction of one update with an `async` commit.
+    /// Runs a transaction of one update with an `async` commit.
     CommitAsync,
-    /// Transaction of one update with a `sync` commit.
+    /// Runs a transaction of one update with a `sync` commit.
     CommitSync,
-    /// One row of a bulk load of a whole table in key order; durable at the end.
+    /// Loads one row, in a bulk load of a whole table in key order. The load is durable at its end.
     BulkLoad,
-    /// [`Operation::CommitAsync`] by two threads, each on its own rows.
+    /// Runs [`Operation::CommitAsync`] on two threads. Each thread updates rows of its own.
     TwoWriters,
-    /// [`Operation::CommitSync`] by two threads, each on its own rows.
+    /// Runs [`Operation::CommitSync`] on two threads. Each thread updates rows of its own.
     TwoWritersSync,
-    /// Transaction of the standard mix, one thread, `async` commits.
+    /// Runs a transaction of the standard mix on one thread, with `async` commits.
     Mix,
-    /// Transaction of the standard mix, two threads, `async` commits.
+    /// Runs transactions of the standard mix on two threads, with `async` commits.
     MixTwo,
 }
 
@@ -58,7 +58,7 @@ impl Operation {
         Operation::MixTwo,
     ];
 
-    /// Identifier in the output.
+    /// Returns the identifier of the operation in the output.
     pub fn id(self) -> &'static str {
         match self {
             Operation::Read => "point-read",
@@ -77,7 +77,8 @@ impl Operation {
     }
 }
 
-/// Repeats `batch` for about `limit`; returns nanoseconds per unit. `batch` returns the number of units that it did.
+/// Calls `batch` repeatedly for about `limit`. `batch` returns the number of units of work that it did. Returns the
+/// nanoseconds per unit.
 pub(super) fn measure_batches<E>(limit: Duration, mut batch: impl FnMut() -> Result<u64, E>) -> Result<f64, E> {
     let start = Instant::now();
     let mut units = 0;
@@ -120,7 +121,7 @@ pub(super) fn update<S: PeerSession>(session: &S, mut key: impl FnMut() -> u64, 
     Ok(count)
 }
 
-/// Inserts a thousand rows in a transaction, with keys from `next` on.
+/// Inserts a thousand rows in a transaction. Their keys are consecutive, beginning with `next`.
 pub(super) fn insert<S: PeerSession>(session: &S, next: &mut u64) -> Result<u64, S::Error> {
     let mut tx = session.begin(Access::Write)?;
     for _ in 0..PER_TRANSACTION {
@@ -151,7 +152,7 @@ pub(super) fn load<P: Peer>(peer: &P, rows: u64) -> Result<u64, P::Error> {
     Ok(rows)
 }
 
-/// Runs two threads that commit updates, each of its own rows, for about `limit`; returns nanoseconds per commit.
+/// Runs two threads for about `limit`. Each thread commits updates of rows of its own. Returns the nanoseconds per commit.
 pub(super) fn two_writers<P: Peer>(peer: &P, rows: u64, limit: Duration, seed: u64) -> Result<f64, String> {
     let start = Instant::now();
     let writer = |number: u64| -> Result<u64, P::Error> {

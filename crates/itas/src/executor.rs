@@ -1,5 +1,5 @@
-//! A core's scheduler as the order of an executor that the embedder builds and drives, for programs with their own worker
-//! threads. (The [runtime](crate::Runtime) has its own workers.)
+//! Scheduler of a core as the order of an executor that the embedder builds and drives, for programs with their own
+//! worker threads. (The [runtime](crate::Runtime) has its own workers.)
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -15,14 +15,14 @@ struct Shared {
     groups: Vec<GroupEntry>,
     clock: Box<dyn Fn() -> u64>,
     running: Cell<Option<usize>>,
-    /// End of the running fiber's slice.
+    /// End of the running fiber's slice, in nanoseconds of the clock.
     ends_ns: Cell<u64>,
 }
 
-/// The order, to be passed to [`sched_steps::Builder::order`].
+/// Scheduling order of an executor, to be passed to [`sched_steps::Builder::order`].
 pub struct CoreOrder(Rc<Shared>);
 
-/// The handle of a [`CoreOrder`], for the thread that drives the executor and for its fibers.
+/// Handle of a [`CoreOrder`], for the thread that drives the executor and for its fibers.
 #[derive(Clone)]
 pub struct CoreHandle(Rc<Shared>);
 
@@ -99,14 +99,14 @@ impl Order for CoreOrder {
 }
 
 impl CoreHandle {
-    /// Returns true once the slice of the running fiber is over: the fiber should then yield.
+    /// Returns true if the slice of the running fiber is over: the fiber should then yield.
     #[must_use]
     pub fn slice_is_over(&self) -> bool {
         (self.0.clock)() >= self.0.ends_ns.get()
     }
 
-    /// Moves the running fiber to `group`. Returns true if its group changes: the fiber should then yield, so that the
-    /// new group's turn is respected.
+    /// Moves the running fiber to `group`. Returns true if this changes its group: the fiber should then yield, so that
+    /// the new group waits for its turn.
     ///
     /// # Errors
     /// A group that the scheduler does not know.
@@ -114,7 +114,7 @@ impl CoreHandle {
         self.0.scheduler.borrow_mut().change_group(group)
     }
 
-    /// Calls `with` with the scheduler, to read it or to change its settings.
+    /// Calls `with` with the scheduler, to read its state or to change its settings.
     ///
     /// # Panics
     /// If `with` accesses the scheduler through a handle again.

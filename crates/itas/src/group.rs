@@ -9,44 +9,44 @@ use std::time::Duration;
 
 use parking_lot::RwLock;
 
-/// Default weight of a fiber: CFS' weight of a thread with nice level 0.
+/// Default weight of a fiber: the weight of a CFS thread with nice level 0.
 pub const DEFAULT_WEIGHT: u32 = 1024;
 /// Maximum number of groups in a table.
 pub const MAX_GROUPS: usize = 1 << 16;
 
-/// Identifier of a group of a [`Groups`]. It is unique over all tables, as long as the process creates fewer than 2^32
-/// groups.
+/// Identifier of a group of a [`Groups`]. It is unique over all tables in the process, until the process has created
+/// 2^32 groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupId {
     index: u32,
     stamp: u32,
 }
 
-/// Stamp of the next group of any table.
+/// Stamp of the group that is created next, in any table.
 static NEXT_STAMP: AtomicU32 = AtomicU32::new(1);
 
 impl GroupId {
-    /// Identifier of no group.
+    /// Identifier that stands for no group.
     pub(crate) const NONE: GroupId = GroupId { index: u32::MAX, stamp: 0 };
 
-    /// Number of the group, from 0. The number of a removed group is reused; statistics by number then continue for the
-    /// new group.
+    /// Returns the number of the group, from 0. The number of a removed group is reused for a new group, and statistics
+    /// that are indexed by number then continue for the new group.
     #[must_use]
     pub fn index(self) -> usize {
         self.index as usize
     }
 
-    /// Creates a new identifier for the group with this number.
+    /// Creates a new identifier for group number `index`.
     fn fresh(index: usize) -> GroupId {
         GroupId { index: index as u32, stamp: NEXT_STAMP.fetch_add(1, Ordering::Relaxed) }
     }
 
-    /// Encodes the identifier as a word.
+    /// Encodes the identifier as a 64-bit word.
     pub(crate) const fn word(self) -> u64 {
         (self.stamp as u64) << 32 | self.index as u64
     }
 
-    /// Decodes an identifier from a word.
+    /// Decodes an identifier from its 64-bit word.
     pub(crate) fn of_word(word: u64) -> GroupId {
         GroupId { index: word as u32, stamp: (word >> 32) as u32 }
     }
@@ -58,18 +58,18 @@ impl GroupId {
     }
 }
 
-/// Extent to which the fibers of a group are preferred as siblings.
+/// Aggregation parameters: the extent to which the fibers of a group are preferred as siblings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aggregation {
-    /// `agg_bonus`: a sibling is preferred to the fiber with the highest priority while its vruntime is larger by at most
-    /// this much.
+    /// `agg_bonus`: a sibling is preferred to the fiber with the highest priority if its vruntime exceeds that fiber's
+    /// vruntime by at most this duration.
     pub bonus: Duration,
     /// `agg_limit`: maximum number of siblings chosen in a row before the fiber with the highest priority is chosen.
     pub limit: u32,
 }
 
 impl Default for Aggregation {
-    /// A bonus of 10 ms and a limit of 16.
+    /// Returns a bonus of 10 ms and a limit of 16.
     fn default() -> Aggregation {
         Aggregation { bonus: Duration::from_millis(10), limit: 16 }
     }
@@ -79,7 +79,7 @@ impl Default for Aggregation {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GroupError {
-    /// The weight is 0: its fibers would never be charged for their run time.
+    /// The weight is 0: the fibers of the group would never be charged for their run time.
     #[error("group '{0}': a weight of 0; from 1, where {DEFAULT_WEIGHT} is the normal one")]
     NoWeight(String),
     /// The bonus is too large: siblings would starve all other fibers.
@@ -98,18 +98,18 @@ pub enum GroupError {
     Live {
         /// Name of the group.
         group: String,
-        /// Number of its live fibers.
+        /// Number of live fibers of the group.
         fibers: usize,
     },
-    /// The group is of another table, or was removed. Contains its number.
+    /// The group belongs to another table, or was removed. Contains the number of the group.
     #[error("group {0} is not one of this runtime's, or was removed")]
     Unknown(usize),
 }
 
-/// Maximum bonus: beyond it a bound on waiting is meaningless.
+/// Maximum bonus. With a larger bonus a bound on waiting is meaningless.
 pub const MAX_BONUS: Duration = Duration::from_secs(3600);
 
-/// Nanoseconds of a duration, saturated at `u64::MAX`.
+/// Returns the nanoseconds of a duration, saturated at `u64::MAX`.
 pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -118,7 +118,7 @@ fn humantime(duration: Duration) -> String {
     format!("{} s", duration.as_secs())
 }
 
-/// Entry of a group, as seen by cores.
+/// Data of a group that cores use.
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) id: GroupId,
@@ -133,7 +133,7 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// Bonus in nanoseconds and limit. The two may come from different updates.
+    /// Returns the bonus in nanoseconds and the limit. The two values may come from different updates.
     #[inline]
     pub(crate) fn aggregation(&self) -> (u64, u32) {
         (self.bonus_ns.load(Ordering::Relaxed), self.limit.load(Ordering::Relaxed))
@@ -145,17 +145,17 @@ impl Group {
     }
 }
 
-/// The groups of a runtime.
+/// Table of the groups of a runtime.
 #[derive(Debug, Default)]
 pub struct Groups {
     table: RwLock<GroupTable>,
 }
 
-/// Groups by number.
+/// Groups, indexed by number.
 #[derive(Debug, Default)]
 struct GroupTable {
     groups: Vec<Option<Arc<Group>>>,
-    /// Unused numbers below the table's length.
+    /// Unused group numbers below the table's length.
     unused: Vec<usize>,
 }
 
@@ -173,7 +173,7 @@ impl Groups {
         Groups::default()
     }
 
-    /// Adds a group whose fibers have `weight`. A fiber with twice the weight gets twice the time.
+    /// Adds a group whose fibers have weight `weight`. A fiber with twice the weight gets twice the run time.
     ///
     /// # Errors
     /// A weight of 0, a bonus above [`MAX_BONUS`], too many groups.
@@ -205,7 +205,7 @@ impl Groups {
         Ok(id)
     }
 
-    /// Changes the aggregation parameters of a group. Cores apply them at their next choice.
+    /// Changes the aggregation parameters of a group. Cores apply the new parameters at their next choice.
     ///
     /// # Errors
     /// An unknown group, a bonus above [`MAX_BONUS`].
@@ -216,7 +216,7 @@ impl Groups {
         Ok(())
     }
 
-    /// Current aggregation parameters of a group.
+    /// Returns the current aggregation parameters of a group.
     ///
     /// # Errors
     /// An unknown group.
@@ -225,7 +225,7 @@ impl Groups {
         Ok(Aggregation { bonus: Duration::from_nanos(bonus), limit })
     }
 
-    /// Name of a group.
+    /// Returns the name of a group.
     ///
     /// # Errors
     /// An unknown group.
@@ -233,7 +233,8 @@ impl Groups {
         Ok(self.get(group)?.name.clone())
     }
 
-    /// Removes a group without fibers. Its number becomes free for another group, and its identifier becomes invalid.
+    /// Removes a group that has no live fibers. Its number becomes free for another group, and its identifier becomes
+    /// invalid.
     ///
     /// # Errors
     /// The group is unknown, or has live fibers.
@@ -249,7 +250,7 @@ impl Groups {
         Ok(())
     }
 
-    /// Identifiers of all groups.
+    /// Returns the identifiers of all groups.
     #[must_use]
     pub fn ids(&self) -> Vec<GroupId> {
         self.table.read().groups.iter().flatten().map(|group| group.id).collect()
@@ -265,12 +266,12 @@ impl Groups {
     }
 }
 
-/// Reference that prevents the removal of a group: it counts as a fiber of the group.
+/// Reference that prevents the removal of a group: the reference counts as a live fiber of the group.
 #[derive(Debug)]
 pub(crate) struct GroupEntry(Arc<Group>);
 
 impl GroupEntry {
-    /// The caller guarantees that the group is in its table, by another entry or by the table's lock.
+    /// Creates an entry. The caller guarantees that the group is in its table, by another entry or by the table's lock.
     fn new(group: &Arc<Group>) -> GroupEntry {
         group.live.fetch_add(1, Ordering::AcqRel);
         GroupEntry(Arc::clone(group))
@@ -280,7 +281,7 @@ impl GroupEntry {
         self.0.id
     }
 
-    /// Number of the next fiber in the group.
+    /// Returns the number of the next fiber in the group.
     pub(crate) fn next_seat(&self) -> usize {
         self.0.seats.fetch_add(1, Ordering::Relaxed)
     }

@@ -27,23 +27,24 @@
 //! ```
 //!
 //! # Parts
-//! A [`Scheduler`] belongs to one core: vruntimes, a two-level run queue, and a [`Policy`](policy::Policy) that chooses.
-//! It has no clock and no threads. The [`Runtime`] drives one scheduler per worker thread. [`core_order`] uses one in an
-//! executor of the embedder. [`virtual_time`] drives schedulers without threads, and [`simulate`] does so over a model of
-//! caches. [`auto`] chooses policies and parameters at run time.
+//! A [`Scheduler`] belongs to one core. It consists of the vruntimes, a two-level run queue, and a
+//! [`Policy`](policy::Policy) that chooses the next fiber. It has no clock and no threads. The [`Runtime`] drives one
+//! scheduler per worker thread. [`core_order`] connects a scheduler to an executor of the embedder. [`virtual_time`]
+//! drives schedulers without threads, and [`simulate`] does so over a model of caches. [`auto`] chooses policies and
+//! parameters at run time.
 //!
 //! # Bound on waiting
-//! A core chooses no fiber whose vruntime exceeds the smallest by more than its group's *lead*,
-//! `min(agg_bonus, agg_limit * slice)`, whatever the policy chooses. A fiber's vruntime only grows, and a new fiber
-//! starts a lead and a slice above the smallest. Let `n` be the maximum number of live fibers on a core, regardless
-//! of how many come and go, and `k` = 1024 / the smallest weight. Then
+//! A core chooses no fiber whose vruntime exceeds the smallest vruntime by more than the *lead* of the fiber's group,
+//! `min(agg_bonus, agg_limit * slice)`, regardless of the policy. The vruntime of a fiber only grows, and a new fiber
+//! starts above the smallest vruntime by a lead and a slice. Let `n` be the maximum number of live fibers on a core,
+//! regardless of the number of fibers that start and end, and let `k` be 1024 / the smallest weight. Then
 //!
 //! ```text
 //! wait <= 2 * longest + (n - 1) * max(1, longest / (2 * slice)) * (largest weight / 1024) * (3 * lead + credit + 6 * slice * k)
 //! ```
 //!
-//! with `longest` the longest time between two choices and `credit` the amount by which sleepers are preferred. The proof
-//! is in the source, `bound.rs`.
+//! Here `longest` is the longest time between two choices, and `credit` is the amount of vruntime by which sleepers are
+//! preferred. The proof is in the source file `bound.rs`.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
@@ -66,7 +67,7 @@ pub mod simulate;
 mod stats;
 pub mod virtual_time;
 
-/// Schedulers with a deliberate defect, for campaigns to detect.
+/// Schedulers with a deliberate defect, to be detected by campaigns.
 #[cfg(feature = "mutants")]
 #[doc(hidden)]
 pub mod mutants {

@@ -1,7 +1,7 @@
-//! Mutants: the scheduler with one protection disabled, to test that the campaign of waits detects it.
+//! Mutants: the scheduler with one protection disabled, to test that the campaign of waits detects the defect.
 //!
-//! The feature `mutants` compiles the switches in. Without it [`is_mutant`] is the constant `false`, and nothing else of
-//! this module is compiled. The environment variable `LOCKSTEP_ITAS_MUTANT`, read once, names the active mutant.
+//! The feature `mutants` compiles the mutants in. Without it [`is_mutant`] is the constant `false`, and the rest of
+//! this module is not compiled. The environment variable `LOCKSTEP_ITAS_MUTANT`, read once, names the active mutant.
 
 #[cfg(all(feature = "mutants", not(debug_assertions)))]
 compile_error!(
@@ -10,7 +10,7 @@ compile_error!(
 
 macro_rules! mutants {
     ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
-        /// The protections that can be disabled.
+        /// Protections that can be disabled.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[cfg_attr(not(feature = "mutants"), allow(unreachable_pub, reason = "seen by campaigns only"))]
         pub enum Mutant {
@@ -31,26 +31,26 @@ macro_rules! mutants {
 }
 
 mutants! {
-    /// A policy may choose a fiber however far it is above the smallest vruntime.
+    /// A policy may choose a fiber whose vruntime exceeds the smallest vruntime by any amount.
     NoLead = "no-lead",
-    /// A new fiber starts with the core's smallest vruntime.
+    /// A new fiber starts with the smallest vruntime of its core.
     StartAtSmallest = "start-at-smallest",
-    /// A fiber that wakes up keeps its vruntime, however long it slept.
+    /// A fiber that wakes up keeps its vruntime, regardless of the duration of its sleep.
     KeepSleepers = "keep-sleepers",
 }
 
-/// The environment variable that names the mutant.
+/// Environment variable that names the active mutant.
 #[cfg(feature = "mutants")]
 pub const VARIABLE: &str = "LOCKSTEP_ITAS_MUTANT";
 
-/// Returns true if this protection is disabled.
+/// Returns true if the protection of this mutant is disabled.
 #[cfg(not(feature = "mutants"))]
 #[inline(always)]
 pub(crate) const fn is_mutant(_: Mutant) -> bool {
     false
 }
 
-/// Returns true if this protection is disabled.
+/// Returns true if the protection of this mutant is disabled.
 #[cfg(feature = "mutants")]
 #[inline]
 pub(crate) fn is_mutant(mutant: Mutant) -> bool {

@@ -1,9 +1,9 @@
 //! Communication from masters to slaves: the group whose siblings a master runs one after the other (the paper's
 //! `ia_mm`).
 //!
-//! There is one word per master, on its own cache line. The master stores it, and slaves load it at their next choice;
-//! there is no lock, and no core waits for another. A slave that reads an old value follows for one slice too long, at
-//! the cost of that slice's locality only.
+//! There is one word per master, on its own cache line. The master stores the group in it, and slaves load it at their
+//! next choice; there is no lock, and no core waits for another. A slave that reads an old group follows that group for
+//! one slice too long, and loses only the locality of that slice.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -13,7 +13,7 @@ use crate::group::GroupId;
 
 /// Published value without a group (`ia_mm` is NULL).
 const NONE: u64 = GroupId::NONE.word();
-/// Role value of a master.
+/// Stored role of a master. A slave stores the number of its master.
 const MASTER: u32 = u32::MAX;
 
 /// Role of a core.
@@ -21,7 +21,8 @@ const MASTER: u32 = u32::MAX;
 pub enum Role {
     /// The core publishes the group that it aggregates.
     Master,
-    /// The core follows the master of this number. If that core is not a master, nothing is published for this core.
+    /// The core follows the master of this number. If the core of this number is not a master, no group is published
+    /// for this core.
     SlaveOf(usize),
 }
 
@@ -33,7 +34,7 @@ pub struct Board {
 }
 
 impl Board {
-    /// Creates the board of `cores` cores, of which the first is the master of all others, as in the paper's evaluation.
+    /// Creates the board of `cores` cores. The first core is the master of all others, as in the paper's evaluation.
     #[must_use]
     pub fn new(cores: usize) -> Board {
         Board {
@@ -42,13 +43,13 @@ impl Board {
         }
     }
 
-    /// Number of cores.
+    /// Returns the number of cores.
     #[must_use]
     pub fn cores(&self) -> usize {
         self.roles.len()
     }
 
-    /// Role of `core`.
+    /// Returns the role of `core`.
     #[inline]
     #[must_use]
     pub fn role(&self, core: usize) -> Role {
@@ -58,8 +59,8 @@ impl Board {
         }
     }
 
-    /// Changes the role of `core`, even while it runs. Returns false without a change if the core does not exist, or
-    /// would follow itself or a core that does not exist.
+    /// Changes the role of `core`, even while the core runs. Returns false, without a change, if the core or its new
+    /// master does not exist, or if the core would be its own master.
     pub fn set_role(&self, core: usize, role: Role) -> bool {
         let word = match role {
             Role::Master => MASTER,
@@ -72,7 +73,7 @@ impl Board {
         true
     }
 
-    /// Group that the master `core` publishes.
+    /// Returns the group that the master `core` publishes.
     #[inline]
     #[must_use]
     pub fn published(&self, core: usize) -> Option<GroupId> {
@@ -80,8 +81,8 @@ impl Board {
         (group != NONE).then(|| GroupId::of_word(group))
     }
 
-    /// Publishes `group` for the master `core`, or nothing if it is `None`. Stores only a changed value, so that the line
-    /// otherwise stays in the caches of the slaves.
+    /// Publishes `group` for the master `core`, or no group if it is `None`. Stores the word only if it changes, so
+    /// that the cache line otherwise stays in the caches of the slaves.
     #[inline]
     pub fn publish(&self, core: usize, group: Option<GroupId>) {
         let word = group.unwrap_or(GroupId::NONE).word();

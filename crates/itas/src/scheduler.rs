@@ -1,8 +1,8 @@
-//! Scheduler of one core: vruntimes, the run queue, and the limits on the policy.
+//! Scheduler of one core: the vruntimes of its fibers, the run queue, and the limits on the choices of the policy.
 //!
-//! It has no clock and no fibers: the caller passes the time, and reports which fiber arrived or stopped, and why. The
-//! [runtime](crate::Runtime) drives one scheduler per worker thread; [virtual time](crate::virtual_time) drives it
-//! without threads.
+//! The scheduler has no clock and no fibers: the caller passes the time, and reports each fiber that arrives or stops,
+//! with the reason. The [runtime](crate::Runtime) drives one scheduler per worker thread; [virtual
+//! time](crate::virtual_time) drives schedulers without threads.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,16 +15,16 @@ use crate::publish::{Board, Role};
 use crate::queue::{Candidate, RunQueue};
 use crate::stats::CoreStatistics;
 
-/// Maximum slice and credit, in nanoseconds.
+/// Maximum slice and maximum sleeper credit, in nanoseconds.
 const MAX_SETTING_NS: u64 = 3_600_000_000_000;
 
-/// Settings of a core. They may be changed while it runs.
+/// Settings of a core's scheduler. They may be changed while the core runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoreSettings {
-    /// Time that a fiber runs before another may. Less than a nanosecond counts as one, more than an hour as an hour.
+    /// Length of a time slice. Less than a nanosecond counts as one nanosecond, more than an hour as an hour.
     pub slice: Duration,
     /// Maximum distance below the smallest vruntime at which a fiber that wakes up is placed: sleepers are preferred by
-    /// this much. More than an hour counts as an hour.
+    /// this amount. More than an hour counts as an hour.
     pub sleeper_credit: Duration,
     /// If true, slaves follow their masters for as long as `agg_bonus` permits, as in the paper, instead of for
     /// `agg_limit` slices.
@@ -32,7 +32,7 @@ pub struct CoreSettings {
 }
 
 impl Default for CoreSettings {
-    /// Slice and credit of 50 us, bounded slaves.
+    /// Returns a slice and a credit of 50 us, with the bounded rule for slaves.
     fn default() -> CoreSettings {
         let slice = Duration::from_micros(50);
         CoreSettings { slice, sleeper_credit: slice, paper_slaves: false }
@@ -42,15 +42,15 @@ impl Default for CoreSettings {
 /// Reason why a running fiber stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stops {
-    /// Its slice is over, or it yielded: it can continue.
+    /// The slice of the fiber is over, or the fiber yielded. It can continue.
     Preempted,
-    /// It waits for an event.
+    /// The fiber waits for an event.
     Blocked,
-    /// It has ended; its slot is free.
+    /// The fiber has ended; its slot is free.
     Ended,
 }
 
-/// State of a slot's fiber.
+/// State of the fiber in a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FiberState {
     Free,
@@ -59,14 +59,14 @@ enum FiberState {
     Blocked,
 }
 
-/// Slot for one fiber at a time.
+/// Slot of a core, for one fiber at a time.
 #[derive(Debug)]
 struct Slot {
     state: FiberState,
     group: GroupId,
     weight: u32,
     vruntime: u64,
-    /// Remainder of the charged time that is less than one unit of `vruntime`, multiplied by the weight.
+    /// Remainder of the charged time that is less than one unit of `vruntime`, multiplied by the weight of the fiber.
     remainder: u64,
     /// Time at which the fiber became ready to run, in nanoseconds.
     ready_since: u64,
@@ -94,24 +94,24 @@ pub struct Scheduler {
     paper_slaves: bool,
     queue: RunQueue,
     slots: Vec<Slot>,
-    /// Cached groups of this core's fibers, by number.
+    /// Cached groups of this core's fibers, indexed by number.
     cached_groups: Vec<Option<Arc<Group>>>,
     live: u64,
     smallest: u64,
     running: Option<u32>,
     running_since: u64,
-    /// Time at which the previous fiber stopped, or a fiber became ready after none was. Since then the choice, or other
-    /// work of the thread, has occupied the core.
+    /// Time at which the previous fiber stopped, or, if no fiber could run, the time at which a fiber became ready.
+    /// Since then the core has been occupied by the choice of a fiber or by other work of the thread.
     free_since: u64,
-    /// Latest time passed by a caller.
+    /// Latest time that a caller has passed, in nanoseconds.
     now_ns: u64,
     idle_since: Option<u64>,
     last: Option<GroupId>,
-    /// Siblings chosen in a row: `agg_count` of the last fiber's group on this core.
+    /// Number of siblings chosen in a row: `agg_count` of the last fiber's group on this core.
     agg_count: u32,
-    /// Number of choices in a row of a fiber that did not have the highest priority.
+    /// Number of consecutive choices of a fiber that did not have the highest priority.
     preferred: u32,
-    /// Number of slices in a row of one group.
+    /// Number of consecutive slices of the last fiber's group.
     aggregated: u64,
     extremes: Extremes,
     statistics: CoreStatistics,
@@ -170,7 +170,7 @@ impl Scheduler {
         scheduler
     }
 
-    /// Changes the settings, from the next choice on.
+    /// Changes the settings. They apply from the next choice on.
     pub fn set(&mut self, settings: CoreSettings) {
         self.slice_ns = nanos(settings.slice).clamp(1, MAX_SETTING_NS);
         self.credit_ns = nanos(settings.sleeper_credit).min(MAX_SETTING_NS);
@@ -180,57 +180,58 @@ impl Scheduler {
         self.extremes.slice_ns = self.extremes.slice_ns.max(self.slice_ns);
     }
 
-    /// Changes the policy, from the next choice on. Nothing is published until the new policy publishes a group.
+    /// Changes the policy. It applies from the next choice on. No group is published until the new policy publishes
+    /// one.
     pub fn set_policy(&mut self, policy: Box<dyn Policy>) {
         self.policy = policy;
         self.board.publish(self.core, None);
     }
 
-    /// Slice length in nanoseconds.
+    /// Returns the slice length in nanoseconds.
     #[must_use]
     pub fn slice_ns(&self) -> u64 {
         self.slice_ns
     }
 
-    /// Number of fibers that can run, not counting the running one.
+    /// Returns the number of fibers that can run, without the running fiber.
     #[must_use]
     pub fn queued(&self) -> usize {
         self.queue.len()
     }
 
-    /// Number of fibers that have not ended.
+    /// Returns the number of fibers that have not ended.
     #[must_use]
     pub fn live(&self) -> usize {
         self.live as usize
     }
 
-    /// Number of slices in a row of the last fiber's group, including the last slice.
+    /// Returns the number of consecutive slices of the last fiber's group, including the last slice.
     #[must_use]
     pub fn slices_in_a_row(&self) -> u64 {
         self.aggregated
     }
 
-    /// Group of the fiber that was chosen last.
+    /// Returns the group of the fiber that was chosen last.
     #[must_use]
     pub fn last_group(&self) -> Option<GroupId> {
         self.last
     }
 
-    /// Group of the fiber in slot `fiber`, if there is one.
+    /// Returns the group of the fiber in slot `fiber`; `None` if the slot holds no fiber.
     #[must_use]
     pub fn group_of(&self, fiber: u32) -> Option<GroupId> {
         let slot = self.slots.get(fiber as usize)?;
         (slot.state != FiberState::Free).then_some(slot.group)
     }
 
-    /// Adds a new fiber of `group` in slot number `fiber`; it can run. It starts above the smallest vruntime of the core,
-    /// by the largest lead so far and a slice: see [the bound](crate#bound-on-waiting).
+    /// Adds a new fiber of `group`, which can run, in slot number `fiber`. The fiber starts above the smallest vruntime
+    /// of the core, by the largest lead so far and a slice: see [the bound](crate#bound-on-waiting).
     ///
     /// # Errors
     /// The group is unknown.
     ///
     /// # Panics
-    /// If the slot is taken.
+    /// If the slot holds a fiber.
     pub fn arrive(&mut self, now_ns: u64, fiber: u32, group: GroupId) -> Result<(), GroupError> {
         let weight = self.look_up(group)?.weight;
         self.now_ns = self.now_ns.max(now_ns);
@@ -252,12 +253,13 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Prevents the removal of a group while the entry lives.
+    /// Returns a reference to `group` that prevents the removal of the group.
     pub(crate) fn enter(&self, group: GroupId) -> Result<GroupEntry, GroupError> {
         self.groups.enter(group)
     }
 
-    /// Moves the running fiber to `group`. Returns true if its group changes, and false also if no fiber runs.
+    /// Moves the running fiber to `group`. Returns true if this changes its group; returns false if not, or if no fiber
+    /// runs.
     ///
     /// # Errors
     /// The group is unknown.
@@ -272,7 +274,7 @@ impl Scheduler {
         Ok(std::mem::replace(&mut slot.group, group) != group)
     }
 
-    /// Makes the fiber in slot `fiber` ready if it is blocked; otherwise has no effect.
+    /// Makes the fiber in slot `fiber` ready if it is blocked; otherwise does nothing.
     pub fn wake(&mut self, now_ns: u64, fiber: u32) {
         let earliest = self.smallest.saturating_sub(self.credit_ns);
         let Some(slot) = self.slots.get_mut(fiber as usize) else { return };
@@ -282,7 +284,7 @@ impl Scheduler {
         }
     }
 
-    /// Stops the running fiber. Has no effect if no fiber runs.
+    /// Stops the running fiber. Does nothing if no fiber runs.
     #[inline]
     pub fn stop(&mut self, now_ns: u64, stops: Stops) {
         let Some(fiber) = self.running.take() else { return };
@@ -291,7 +293,7 @@ impl Scheduler {
         self.free_since = now_ns;
         self.now_ns = self.now_ns.max(now_ns);
         let slot = &mut self.slots[fiber as usize];
-        // If the operating system has preempted the core, its fiber is not charged for all of that time.
+        // If the operating system has preempted the core's thread, the fiber is not charged for the whole time.
         let charged = taken.min(2 * self.slice_ns);
         slot.vruntime += if slot.weight == DEFAULT_WEIGHT {
             charged
@@ -313,10 +315,10 @@ impl Scheduler {
         }
     }
 
-    /// Chooses the fiber to run now, by the policy, unless that would let another fiber wait too long. A fiber that does
-    /// not have the highest priority runs only within the lead of its group, `min(agg_bonus, agg_limit * slice)`, and
-    /// after at most `agg_limit` other such choices in a row. (See the module [`bound`](crate#bound-on-waiting).) Returns
-    /// `None` if no fiber can run.
+    /// Chooses the fiber to run now, by the policy, unless its choice could make another fiber wait too long. A fiber
+    /// that does not have the highest priority runs only if two conditions hold: its vruntime is within the lead of its
+    /// group, `min(agg_bonus, agg_limit * slice)`, and fewer than `agg_limit` such choices preceded in a row. (See [the
+    /// bound](crate#bound-on-waiting).) Returns `None` if no fiber can run.
     #[inline]
     pub fn pick(&mut self, now_ns: u64) -> Option<u32> {
         debug_assert!(self.running.is_none(), "a core runs one fiber at a time");
@@ -341,16 +343,16 @@ impl Scheduler {
         Some(chosen.fiber)
     }
 
-    /// Proven maximum of the time that a fiber of this core waited for its turn; the crate documentation states the
-    /// bound. It covers all settings that the core ever had, and the fibers and slices since the last reset of the
-    /// statistics.
+    /// Returns the proven maximum of the time that a fiber of this core waited for its turn; the crate documentation
+    /// states the bound. It covers all settings that the core ever had, and the fibers and slices since the last reset
+    /// of the statistics.
     #[must_use]
     pub fn wait_bound(&self) -> Duration {
         self.extremes.wait_bound()
     }
 
-    /// Longest wait of a fiber in nanoseconds, including fibers that still wait, up to the latest time passed by a
-    /// caller.
+    /// Returns the longest wait of a fiber in nanoseconds. It includes the current waits of fibers, up to the latest
+    /// time passed by a caller.
     #[must_use]
     pub fn longest_wait_ns(&self) -> u64 {
         let queued = self.slots.iter().filter(|slot| slot.state == FiberState::Queued);
@@ -358,21 +360,21 @@ impl Scheduler {
         self.statistics.longest_wait_ns().max(waiting)
     }
 
-    /// Ratio of the longest wait of a fiber to the bound; at most 1.
+    /// Returns the ratio of the longest wait of a fiber to the bound; at most 1.
     #[must_use]
     pub fn longest_wait_to_bound(&self) -> f64 {
         let bound = self.wait_bound().as_nanos() as f64;
         if bound == 0.0 { 0.0 } else { self.longest_wait_ns() as f64 / bound }
     }
 
-    /// Statistics of the core.
+    /// Returns the statistics of the core.
     #[must_use]
     pub fn statistics(&self) -> &CoreStatistics {
         &self.statistics
     }
 
-    /// Resets the statistics, and the longest slice and maximum number of fibers that the bound is derived from. The wait
-    /// of a waiting fiber is counted from now on.
+    /// Resets the statistics, and the longest slice and the maximum number of fibers on which the bound depends. For a
+    /// fiber that waits now, only the wait from now on is counted.
     pub fn reset_statistics(&mut self, now_ns: u64) {
         self.statistics = CoreStatistics::default();
         self.extremes.fibers = self.live;
@@ -385,7 +387,7 @@ impl Scheduler {
         self.free_since = now_ns;
     }
 
-    /// Returns the choice of the policy, overruled if it would violate the bound.
+    /// Returns the choice of the policy, or the fiber with the highest priority if that choice would violate the bound.
     #[inline]
     fn choose(&mut self, highest: Candidate) -> Choice {
         let (bonus_ns, limit) = self.last.map_or((0, 0), |group| self.aggregation(group));
@@ -413,8 +415,8 @@ impl Scheduler {
         }
     }
 
-    /// Returns the lead of `group` (the maximum distance of a chosen fiber above the smallest vruntime), and the maximum
-    /// number of such choices in a row.
+    /// Returns the lead of `group` (the maximum distance of a chosen fiber's vruntime above the smallest vruntime), and
+    /// the maximum number of consecutive choices of fibers that do not have the highest priority.
     #[inline]
     fn lead(&self, group: GroupId, role: Role) -> (u64, u32) {
         let (bonus_ns, limit) = self.aggregation(group);
@@ -425,7 +427,7 @@ impl Scheduler {
         }
     }
 
-    /// Updates counters after a choice.
+    /// Updates the counters of switches, of preferred fibers and of siblings in a row after a choice.
     #[inline]
     fn count(&mut self, choice: Choice, chosen: Candidate) {
         let highest = self.queue.highest();
@@ -446,7 +448,8 @@ impl Scheduler {
 
     #[inline]
     fn enqueue(&mut self, now_ns: u64, fiber: u32) {
-        // From here on the core is not idle, even if its thread is slow to choose: that time is part of the next run.
+        // From here on the core is not idle, even if its thread is slow to choose a fiber: the time of the choice is
+        // part of the next run.
         if let Some(since) = self.idle_since.take() {
             self.statistics.idle_ns += now_ns.saturating_sub(since);
             self.free_since = now_ns;
@@ -477,7 +480,7 @@ impl Scheduler {
     }
 }
 
-/// The fair policy: the default of a core.
+/// The default policy of a core is the fair policy.
 impl Default for Box<dyn Policy> {
     fn default() -> Box<dyn Policy> {
         Box::new(Fair)
@@ -489,7 +492,7 @@ mod tests {
     use super::*;
     use crate::Aggregation;
 
-    /// Runs shorter than one unit of a heavy group's vruntime are charged.
+    /// Runs that are shorter than one unit of vruntime of a heavy group are charged.
     #[test]
     fn a_heavy_group_pays_for_short_runs() {
         let groups = Arc::new(Groups::new());

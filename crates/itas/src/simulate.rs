@@ -1,15 +1,15 @@
-//! Simulation of policies on cores or caches that the current machine does not have.
+//! Simulation of scheduling policies on machines with other cores or caches than the current machine.
 //!
-//! Real [schedulers](crate::Scheduler) run in [virtual time](crate::virtual_time) over a model of a memory. Each core has
-//! a private cache (L2) with LRU eviction. All cores share a last-level cache (L3), which holds the lines evicted from
-//! the private caches (exclusive) and evicts random lines. Random eviction models real last-level caches, which keep a
-//! part of a set that exceeds them, in whatever order it is read. Behind the L3 is memory. Operations read random lines
-//! of their group's working set. The cost of a read depends on the location of its line, and on the presence of the
-//! address translation in the core's TLB.
+//! Real [schedulers](crate::Scheduler) run in [virtual time](crate::virtual_time) over a model of a memory hierarchy.
+//! Each core has a private cache (L2) with LRU eviction. All cores share a last-level cache (L3), which holds the lines
+//! evicted from the private caches (exclusive) and evicts random lines. Random eviction models real last-level caches:
+//! of a set larger than the cache they keep a part, regardless of the order of the reads. Behind the L3 is memory.
+//! Operations read random lines of their group's working set. The cost of a read depends on the location of its line,
+//! and on the presence of the address translation in the core's TLB.
 //!
-//! The simulation samples one page in [`SAMPLED`], with all of its lines. The caches are smaller by the same factor, and
-//! every sampled read represents [`SAMPLED`] reads. (This preserves the hit ratio, as long as lines are read at random.)
-//! Writes, prefetchers, and the caches above the L2 are not modelled.
+//! The simulation samples one page in [`SAMPLED`], with all of its lines. The sizes of the caches are divided by
+//! [`SAMPLED`], and every sampled read represents [`SAMPLED`] reads. (This preserves the hit ratio if lines are read at
+//! random.) Writes, prefetchers, and the caches above the L2 are not modelled.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub const SAMPLED: usize = 16;
 pub struct Caches {
     /// Bytes of each core's private cache.
     pub private_bytes: usize,
-    /// Bytes of the shared cache, or of the available share of it.
+    /// Bytes of the shared cache, or of the share of it that is available.
     pub shared_bytes: usize,
     /// Bytes of a cache line.
     pub line: usize,
@@ -52,10 +52,10 @@ pub struct Caches {
 /// Distribution of the lines that operations read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Access {
-    /// Every line of the set is equally likely.
+    /// Every line of the working set is equally likely.
     #[default]
     Uniform,
-    /// Normal distribution around the middle of the set, with a standard deviation of a tenth of the set.
+    /// Normal distribution around the middle of the working set, with a standard deviation of a tenth of the set.
     Gaussian,
 }
 
@@ -68,7 +68,7 @@ pub struct Load {
     pub siblings: usize,
     /// Bytes of a group's working set.
     pub set_bytes: usize,
-    /// Number of random reads of an operation, one after the other.
+    /// Number of random reads per operation, each after the previous one has ended.
     pub reads: usize,
     /// Time of an operation without its reads, in nanoseconds.
     pub work_ns: f64,
@@ -98,17 +98,17 @@ pub struct Simulated {
     pub private_misses: f64,
     /// Number of reads per operation that were served by memory.
     pub shared_misses: f64,
-    /// Largest ratio of a wait to its bound.
+    /// Largest ratio of a fiber's wait to the bound on waiting.
     pub wait_to_bound: f64,
 }
 
-/// Simulates `load` for `time` of each core, after a warm-up of the same length.
+/// Simulates `load` for the duration `time` on each core, after a warm-up of the same duration.
 ///
 /// # Errors
 /// There are more groups than a table can hold.
 ///
 /// # Panics
-/// If there are no cores, groups or siblings, or a set is smaller than a line.
+/// If the number of cores, groups or siblings is 0, or if a working set is smaller than a cache line.
 pub fn simulate(caches: &Caches, load: &Load, setting: &Setting, time: Duration) -> Result<Simulated, GroupError> {
     assert!(setting.cores > 0 && load.groups > 0 && load.siblings > 0, "nothing to simulate");
     assert!(load.set_bytes >= caches.line, "a set smaller than a line");
@@ -164,20 +164,20 @@ struct Counts {
     shared_misses: f64,
 }
 
-/// Memory hierarchy, which is the model of the fibers' runs.
+/// Memory hierarchy. It is also the model that determines the fibers' runs.
 struct Memory {
     caches: Caches,
     load: Load,
     private: Vec<LruCache>,
     shared: RandomEvictionCache,
-    /// By core: pages in its TLB.
+    /// Pages in the TLB of each core, indexed by core.
     translated: Vec<LruCache>,
-    /// Number of sampled lines in a set.
+    /// Number of sampled lines in a working set.
     lines: u64,
     lines_of_page: u64,
     random: Random,
     counts: Counts,
-    /// By core: number of reads not yet represented by a sampled read.
+    /// Number of reads not yet represented by a sampled read, indexed by core.
     pending_reads: Vec<f64>,
 }
 
@@ -198,12 +198,12 @@ impl Memory {
         }
     }
 
-    /// Draws a line of a set.
+    /// Draws a random line of a working set.
     fn line(&mut self) -> u64 {
         match self.load.access {
             Access::Uniform => self.random.below(self.lines),
             Access::Gaussian => {
-                // The mean of four uniform numbers has a standard deviation of 0.144 of the range.
+                // The mean of four uniform random numbers has a standard deviation of 0.144 of their range.
                 const STRETCH: f64 = 0.1 / 0.144_337;
                 let sum: u64 = (0..4).map(|_| self.random.below(self.lines)).sum();
                 let middle = self.lines as f64 / 2.0;
@@ -213,7 +213,7 @@ impl Memory {
         }
     }
 
-    /// Reads one sampled line; returns its time in nanoseconds.
+    /// Reads one sampled line of `group`'s working set; returns the time of the read in nanoseconds.
     fn read(&mut self, core: usize, group: GroupId) -> f64 {
         let (set, line) = ((group.index() as u64) << 32, self.line());
         let page = set | (line / self.lines_of_page);
@@ -225,7 +225,7 @@ impl Memory {
         walk_ns + self.fetch(core, set | line)
     }
 
-    /// Time in nanoseconds of a read of a line whose address translation is known.
+    /// Reads a line whose address translation is in the TLB; returns the time of the read in nanoseconds.
     fn fetch(&mut self, core: usize, line: u64) -> f64 {
         if self.private[core].touch(line) {
             return self.caches.private_ns;
@@ -234,7 +234,7 @@ impl Memory {
         let was_shared = self.shared.remove(line);
         let elsewhere = !was_shared && self.private.iter().any(|other| other.holds(line));
         if let Some(evicted) = self.private[core].insert(line) {
-            // A line that another core still holds is not moved to the shared cache.
+            // A line that is still in another core's private cache is not moved to the shared cache.
             if !self.private.iter().any(|other| other.holds(evicted)) {
                 self.shared.insert(evicted, &mut self.random);
             }
@@ -305,7 +305,7 @@ impl RandomEvictionCache {
 struct LruCache {
     capacity: usize,
     at: HashMap<u64, usize>,
-    /// Lines in a ring ordered by use; entry 0 is the anchor.
+    /// Cached lines in a ring that is ordered by use; entry 0 is the anchor.
     ring: Vec<LruEntry>,
     free: Vec<usize>,
 }
@@ -418,7 +418,7 @@ mod tests {
         simulate(&CACHES, &load, &setting, Duration::from_millis(60)).unwrap()
     }
 
-    /// All sets fit the private cache: every read is served by it.
+    /// All working sets fit into the private cache: every read hits the private cache.
     #[test]
     fn what_fits_the_private_cache_costs_its_reads() {
         let load =
@@ -435,13 +435,13 @@ mod tests {
             Load { groups: 4, siblings: 4, set_bytes: 1 << 20, reads: 16, work_ns: 20.0, access: Access::Uniform };
         let fair = run(load, setting(Mode::Fair, 100, 16));
         let tas = run(load, setting(Mode::Tas, 100, 40));
-        // A set has 16,384 lines; 41 slices of 100 us make some 40,000 operations of 16 reads.
+        // A set has 16,384 lines. The 41 slices of a row, of 100 us each, contain about 40,000 operations of 16 reads.
         assert!(tas.private_misses < 1.0, "{tas:?}");
         assert!(fair.private_misses > 6.0 && fair.shared_misses == 0.0, "{fair:?}");
         assert!(tas.operations_per_s > 1.5 * fair.operations_per_s, "{tas:?} {fair:?}");
     }
 
-    /// A normal distribution keeps the middle of a set in the caches.
+    /// With normally distributed reads, the lines in the middle of a set stay in the caches.
     #[test]
     fn what_is_read_more_often_stays() {
         let of = |access| {
@@ -487,7 +487,8 @@ mod tests {
         assert!(itas.shared_misses < 0.9 * tas.shared_misses, "{itas:?} {tas:?}");
     }
 
-    /// A cyclic read of twice the cache's lines: random eviction keeps a fifth of them, LRU eviction none.
+    /// A cyclic read of twice as many lines as the cache holds: random eviction keeps a fifth of the lines, LRU
+    /// eviction none.
     #[test]
     fn the_shared_cache_keeps_a_part_of_what_exceeds_it() {
         const CAPACITY: u64 = 1_000;

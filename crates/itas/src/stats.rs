@@ -1,4 +1,4 @@
-//! Statistics of cores and groups: run time, waits, switches, lengths of aggregation.
+//! Statistics of cores and groups: run times, waits, switches, numbers of aggregated slices.
 
 use std::time::Duration;
 
@@ -16,11 +16,11 @@ pub struct GroupStatistics {
     pub run_ns: u64,
     /// Number of slices.
     pub slices: u64,
-    /// Number of slices that lasted longer than twice the set length.
+    /// Number of slices that lasted longer than twice the configured slice length.
     pub overruns: u64,
     /// Longest slice, in nanoseconds.
     pub longest_slice_ns: u64,
-    /// Longest wait, from the moment a fiber became ready to its run, in nanoseconds.
+    /// Longest wait of a fiber from the time at which it became ready to the start of its run, in nanoseconds.
     pub longest_wait_ns: u64,
     waits: Histogram<u32>,
 }
@@ -33,14 +33,15 @@ impl Default for GroupStatistics {
             overruns: 0,
             longest_slice_ns: 0,
             longest_wait_ns: 0,
-            // One significant digit: the counters of all groups should fit a core's private cache.
+            // One significant digit, so that the counters of all groups fit into a core's private cache.
             waits: Histogram::new_with_bounds(1, MAX_WAIT_NS, 1).unwrap_or_else(|_| unreachable!("constant bounds")),
         }
     }
 }
 
 impl GroupStatistics {
-    /// Returns the `quantile` (0 to 1) of the waits of fibers that could run, with a precision of 10%.
+    /// Returns the quantile `quantile` (0 to 1) of the waits of the group's fibers that could run, with a precision of
+    /// 10%.
     #[must_use]
     pub fn wait_quantile(&self, quantile: f64) -> Duration {
         Duration::from_nanos(self.waits.value_at_quantile(quantile))
@@ -72,7 +73,7 @@ impl GroupStatistics {
     }
 }
 
-/// Statistics of one core, or summed over several cores.
+/// Statistics of one core, or sums over several cores.
 #[derive(Clone, Debug, Default)]
 pub struct CoreStatistics {
     /// Number of choices of a fiber of the same group as the previous one.
@@ -81,13 +82,13 @@ pub struct CoreStatistics {
     pub switches_between: u64,
     /// Number of choices of a fiber that did not have the highest priority.
     pub preferred: u64,
-    /// Number of choices of the policy that were overruled so that no fiber waits beyond the bound.
+    /// Number of choices of the policy that were overruled because a fiber could have waited beyond the bound.
     pub overruled: u64,
-    /// Time without a fiber that could run, in nanoseconds.
+    /// Time in which no fiber could run, in nanoseconds.
     pub idle_ns: u64,
     /// Histogram of the number of slices in a row of one group: 1, 2 to 3, 4 to 7 and so on, in powers of two.
     pub aggregations: [u64; AGGREGATION_CLASSES],
-    /// Statistics by number of the group.
+    /// Statistics of each group, indexed by the number of the group.
     pub groups: Vec<GroupStatistics>,
 }
 
@@ -106,15 +107,15 @@ impl CoreStatistics {
         self.groups.iter_mut().zip(&other.groups).for_each(|(mine, others)| mine.add(others));
     }
 
-    /// Fairness of the run time among the groups that ran: Jain's index, 1 if all groups got the same time, down to 1
-    /// divided by their number. `of` selects the groups to compare.
+    /// Returns the fairness of the run time among the groups that ran, as Jain's index: 1 if all groups got the same
+    /// time, and at least 1 divided by the number of groups. `of` selects the groups to compare by number.
     #[must_use]
     pub fn jain(&self, of: impl Fn(usize) -> bool) -> f64 {
         let times = self.groups.iter().enumerate().filter(|(at, group)| of(*at) && group.slices > 0);
         jain(times.map(|(_, group)| group.run_ns as f64))
     }
 
-    /// Longest wait of a fiber of any group, in nanoseconds.
+    /// Returns the longest wait of a fiber of any group, in nanoseconds.
     #[must_use]
     pub fn longest_wait_ns(&self) -> u64 {
         self.groups.iter().map(|group| group.longest_wait_ns).max().unwrap_or(0)
@@ -136,7 +137,7 @@ impl CoreStatistics {
     }
 }
 
-/// Jain's fairness index of shares; 1 if there is nothing to share.
+/// Returns Jain's fairness index of `shares`; 1 if all shares are zero or there are none.
 #[must_use]
 pub fn jain(shares: impl Iterator<Item = f64>) -> f64 {
     let (n, sum, squares) = shares.fold((0.0, 0.0, 0.0), |(n, sum, squares), x| (n + 1.0, sum + x, squares + x * x));

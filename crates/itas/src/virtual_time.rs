@@ -1,7 +1,7 @@
 //! Schedulers in virtual time: cores without threads, whose fibers are numbers with run times given by a model.
 //!
-//! Properties of all loads can be tested over millions of slices per second, and a machine with two cores can simulate a
-//! policy on 32 cores.
+//! With virtual time, properties of all loads can be tested over millions of slices per second, and a machine with two
+//! cores can simulate a policy on 32 cores.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -16,9 +16,9 @@ pub enum After {
     GoesOn,
     /// The fiber waits for this number of nanoseconds.
     Waits(u64),
-    /// The fiber ends. Another fiber, of this group, takes its slot after this number of nanoseconds.
+    /// The fiber ends. Its slot is taken by another fiber of this group after this number of nanoseconds.
     Ends(GroupId, u64),
-    /// The fiber ends. Another fiber, of this group, takes the free slot with this number at once.
+    /// The fiber ends. Another fiber of this group takes the free slot with this number at once.
     EndsFor(GroupId, u32),
     /// The fiber ends, and its slot stays free.
     Leaves,
@@ -59,7 +59,7 @@ struct VirtualCore {
     events: BinaryHeap<Reverse<(u64, u32, Event)>>,
 }
 
-/// Cores that advance together.
+/// Simulated cores in virtual time. Each step runs the core whose time is furthest behind.
 #[derive(Debug, Default)]
 pub struct VirtualCores {
     cores: Vec<VirtualCore>,
@@ -73,7 +73,7 @@ impl VirtualCores {
         VirtualCores { cores: schedulers.into_iter().map(core).collect() }
     }
 
-    /// Adds the arrival of a fiber of `group` in slot `fiber` of `core` at `at_ns`.
+    /// Schedules the arrival of a fiber of `group` in slot `fiber` of core `core` at time `at_ns`.
     ///
     /// # Panics
     /// If there is no such core.
@@ -81,7 +81,7 @@ impl VirtualCores {
         self.cores[core].events.push(Reverse((at_ns, fiber, Event::Arrives(group))));
     }
 
-    /// Scheduler of a core.
+    /// Returns the scheduler of a core.
     ///
     /// # Panics
     /// If there is no such core.
@@ -90,7 +90,7 @@ impl VirtualCores {
         &self.cores[core].scheduler
     }
 
-    /// Mutable scheduler of a core, for changes of its settings between runs.
+    /// Returns the mutable scheduler of a core, for changes of its settings between runs.
     ///
     /// # Panics
     /// If there is no such core.
@@ -106,14 +106,14 @@ impl VirtualCores {
         self.cores[core].now_ns += ns;
     }
 
-    /// Time of the core that is furthest behind, in nanoseconds.
+    /// Returns the time of the core that is furthest behind, in nanoseconds.
     #[must_use]
     pub fn now_ns(&self) -> u64 {
         self.cores.iter().map(|core| core.now_ns).min().unwrap_or(0)
     }
 
-    /// Runs `slices` slices, always on the core that is furthest behind. Stops early if nothing is left that could ever
-    /// run. Returns the number of slices that ran.
+    /// Runs `slices` slices, each on the core that is furthest behind. Stops early if no core has a fiber that can run
+    /// or a future event. Returns the number of slices that ran.
     ///
     /// # Errors
     /// A fiber arrives in an unknown group.
@@ -143,7 +143,7 @@ impl VirtualCore {
         let group = self.scheduler.group_of(fiber).ok_or(GroupError::Unknown(usize::MAX))?;
         let run = model.run(number, fiber, group, self.scheduler.slice_ns(), self.now_ns);
         let ends = self.now_ns + run.ns.max(1);
-        // A fiber that becomes ready during the run waits from that moment.
+        // A fiber that becomes ready during this run waits from the time at which it becomes ready.
         self.now_ns = ends;
         self.take_events()?;
         match run.after {
@@ -165,7 +165,7 @@ impl VirtualCore {
         Ok(true)
     }
 
-    /// Processes the events up to the current time.
+    /// Processes the events that are due at the current time.
     fn take_events(&mut self) -> Result<(), GroupError> {
         while let Some(&Reverse((at, fiber, event))) = self.events.peek()
             && at <= self.now_ns

@@ -1,4 +1,4 @@
-//! Queues of fibers, linked through fields of the fibers.
+//! Queues of fibers. The links of a queue are fields of the fibers.
 
 use std::cell::Cell;
 use std::io::Write;
@@ -8,8 +8,8 @@ pub(crate) const NONE: u32 = u32::MAX;
 /// Link value of a fiber that is in no queue.
 pub(crate) const UNLINKED: u32 = u32::MAX - 1;
 
-/// First-in first-out queue. The links are stored with the fibers, so a fiber is in at most one queue; pushing a fiber
-/// that is already in a queue ends the process.
+/// First-in first-out queue of fibers. The links are stored with the fibers, so a fiber is in at most one queue.
+/// Pushing a fiber that is already in a queue aborts the process.
 #[derive(Debug)]
 pub(crate) struct Fifo {
     head: Cell<u32>,
@@ -63,7 +63,7 @@ impl Fifo {
     }
 }
 
-/// Aborts the process after an internal invariant is violated: to continue could touch a freed stack.
+/// Aborts the process after an internal invariant was violated, because continuing could access a freed stack.
 #[cold]
 #[inline(never)]
 pub(crate) fn abort_with(what: &str) -> ! {

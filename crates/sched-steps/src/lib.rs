@@ -1,9 +1,9 @@
 //! Fibers on naked-asm context switches, and execution teams on top of them.
 //!
-//! The STEPS paper (Harizopoulos and Ailamaki, VLDB 2004) runs transactions that perform the same operation as a team: at
-//! fixed points in the code each fiber passes the CPU to the next. One of them pays for fetching the instructions, and
-//! the others find them in the cache. The same switch, placed behind a prefetch, hides data misses. This crate provides
-//! that mechanism for any Rust program; it knows nothing of databases.
+//! The STEPS paper (Harizopoulos and Ailamaki, VLDB 2004) runs transactions that perform the same operation as a team:
+//! at fixed points in the code each fiber passes the CPU to the next. One fiber pays for fetching the instructions, and
+//! the others find the instructions in the cache. The same switch, placed behind a prefetch, hides data misses. This
+//! crate provides that mechanism for any Rust program; it knows nothing of databases.
 //!
 //! ```
 //! use sched_steps::{Executor, ctx_point};
@@ -26,10 +26,10 @@
 //!
 //! # The contract
 //! Fibers of one thread share its thread-locals, and calls on different fibers do not return in reverse order of entry.
-//! Safe code may rely on that order (`scoped_tls`, guards that restore an earlier value). Therefore building an executor
-//! is `unsafe`: the caller promises that no such scope is open where a fiber is suspended. [`Builder::build`] states the
-//! contract in full. Fiber-local values are declared with [`fiber_local!`]. Points are safe: a library that contains
-//! points makes no promise, even if it forbids unsafe code.
+//! Safe code may rely on that order (`scoped_tls`, guards that restore an earlier value). Therefore building an
+//! executor is `unsafe`: the caller promises that no scope of this kind is open at a place where a fiber is suspended.
+//! [`Builder::build`] states the contract in full. Fiber-local values are declared with [`fiber_local!`]. Points are
+//! safe: a library that contains points makes no promise, even if it forbids unsafe code.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
@@ -53,17 +53,18 @@ pub mod testing;
 pub mod fiber {
     //! Fibers: functions that run on their own stacks and are suspended only at explicit calls.
     //!
-    //! The functions of this module act on the running fiber. Outside of a fiber they do nothing, or wait as a thread
-    //! would.
+    //! The functions of this module act on the running fiber. Outside of a fiber they do nothing, or wait as the
+    //! corresponding functions of a thread do.
     //!
     //! # Rules of a fiber
     //! - A fiber stays on the thread of its executor: neither handles nor executors are `Send`.
     //! - A fiber shares the thread's thread-locals with the other fibers. No scope that must be closed in reverse order
-    //!   of opening may be open where the fiber is suspended (the contract of [`Builder::build`](crate::Builder::build)).
-    //!   Fiber-local values are declared with [`fiber_local!`](crate::fiber_local).
-    //! - Code on a fiber must not block the thread; it waits with [`park`] or [`block_until`].
+    //!   of opening may be open at a place where the fiber is suspended (the contract of
+    //!   [`Builder::build`](crate::Builder::build)). Fiber-local values are declared with
+    //!   [`fiber_local!`](crate::fiber_local).
+    //! - Code on a fiber must not block the thread. To wait, it calls [`park`] or [`block_until`].
     //! - MXCSR and the x87 control word belong to the thread and must not change across a point.
-    //! - During a panic no other fiber runs: a destructor that waits there blocks the whole thread.
+    //! - During a panic no other fiber runs: a destructor that waits during a panic blocks the whole thread.
     //! - Shadow stacks (CET) are not supported.
 
     pub use crate::context::{
@@ -89,15 +90,15 @@ pub mod team {
     //!
     //! # Strays
     //! A fiber that waits or yields inside an operation leaves its team and is a *stray* (paper 4.1.3). With teams per
-    //! operation its points are inert until it begins its next operation. In a ring it takes a place again as soon as it
-    //! is ready and a place is free.
+    //! operation its points are inert until it begins its next operation. In a ring it takes a place again when it is
+    //! ready and a place is free.
     //!
     //! # Fairness
     //! No policy can starve a team: a team whose first member has waited for more than
-    //! [`patience`](crate::Builder::patience) launches runs next, the longest waiting first. So a team waits for at most
-    //! `patience` + 64 launches. A fiber waits for at most that many launches for each full team of its operation ahead
-    //! of it, and once more for its own team. Fibers outside of teams run between teams, each once per launch. A fiber
-    //! that never leaves its operation keeps its team running: operations must end.
+    //! [`patience`](crate::Builder::patience) launches runs next, the longest waiting first. So a team waits for at
+    //! most `patience` + 64 launches. A fiber waits for at most this number of launches for each full team of its
+    //! operation that is ahead of it, and once more for its own team. Fibers outside of teams run between teams, each
+    //! once per launch. A fiber that never ends its operation keeps its team running: operations must end.
     //!
     //! # Differences to the paper
     //! - The wrapper code runs at the beginning of an operation, not at the end of the previous one: application code

@@ -1,9 +1,11 @@
-//! Commit of an epoch, in loop order: the store confirms the reads, wrong parts run again, and the store gets the writes.
+//! Commit of an epoch, in loop order: the store confirms the reads, the parts with wrong reads run again, and the store
+//! receives the writes.
 //!
 //! [`Speculator::collect`](crate::Speculator::collect) commits an epoch as a whole. In
-//! [`Speculator::run`](crate::Speculator::run), `then` may write to the store, so each iteration is confirmed, written and
-//! followed by its `then` before the next one. A value that an iteration has read from an earlier, uncommitted iteration is
-//! confirmed like a value from the store: its stamp is taken when the store has received the write, before `then` runs.
+//! [`Speculator::run`](crate::Speculator::run), `then` may write to the store. Therefore each iteration is confirmed and
+//! written, and its `then` is called, before the next iteration is confirmed. If an iteration has read a value from an
+//! earlier, uncommitted iteration, the value is confirmed like a value from the store. Its stamp is taken after the store
+//! has received the write and before `then` runs.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -20,14 +22,14 @@ use crate::shared::StaleRead;
 use crate::store::{Seen, Store, Written};
 use crate::worker::{Attempt, Ending, InOrder, IterationResult, IteratorPanic, Loop, Worker};
 
-/// Number of writes of an epoch that need no heap allocation.
+/// Number of writes of an epoch that are passed to the store without a heap allocation.
 const WRITES: usize = 64;
 
-/// Outcome of the body of an epoch, and of its last write to the store.
+/// Outcome of the body of an epoch, and of the epoch's last write to the store.
 type CommitOutcome<E, F> = (Ending<E>, Result<(), LoopError<E, F>>);
 
 impl<E> Ending<E> {
-    /// Returns an error if the body did not repeat its recorded operations.
+    /// Returns an error if the body has not repeated its recorded operations when it ran again.
     fn deterministic<F>(self) -> Result<Ending<E>, LoopError<E, F>> {
         match self {
             Ending::Diverged(Divergence { operation, site }) => Err(LoopError::NotDeterministic { operation, site }),
@@ -43,11 +45,12 @@ where
     B: Fn(&mut Epoch<'_, S>, &I::Item) -> Result<T, E>,
     H: FnMut(&mut S::Order, T) -> Result<(), E>,
 {
-    /// Commits an epoch: confirms its reads, runs wrong parts again, and writes. If the loop ends in the middle of the
-    /// epoch, the closures that its committed iterations gave to [`Epoch::after_commit`] run here.
+    /// Commits an epoch: confirms its reads, runs the parts with wrong reads again, and writes to the store. If the loop
+    /// ends in the middle of the epoch, this function runs the closures that the committed iterations gave to
+    /// [`Epoch::after_commit`].
     ///
     /// # Panics
-    /// Panics with the panic that ends the loop.
+    /// Resumes the panic that ends the loop.
     pub(crate) fn commit(
         &self,
         attempt: &mut Attempt<'_, S, I::Item, T>,
@@ -78,7 +81,7 @@ where
         let (failed, panicked) = match ending {
             Ending::Failed(error) => (error.take(), None),
             Ending::Panicked(panic) => (None, panic.take()),
-            // No answer is wrong in order, so no body is unwound there.
+            // In order, no answer is wrong, so a body that runs in order is not unwound.
             Ending::Done | Ending::Unwound | Ending::Diverged(_) => (None, None),
         };
         if let Some(panic) = panicked {
@@ -86,12 +89,13 @@ where
             resume_unwind(panic);
         }
         match (written, failed) {
-            // The store refused a read, and later failures may be a consequence.
+            // The store refused a read, and a later failure of the body may be a consequence, so the store's error is
+            // reported.
             (written, Some(error)) if attempt.refused => {
                 quietly(|| drop(written));
                 return Err(LoopError::Body(error));
             }
-            // The store refused a write that the body made before it failed.
+            // The store refused a write that the body made before the body failed, so the store's error is reported.
             (Err(error), failed) => {
                 quietly(|| drop(failed));
                 return Err(error);
@@ -109,8 +113,8 @@ where
         Ok(())
     }
 
-    /// Commits an epoch as a whole; `then` does nothing that its iterations could observe. Returns the outcome of the last
-    /// write.
+    /// Commits an epoch as a whole; `then` has no effect that the iterations of the epoch could observe. Returns the
+    /// outcomes of the body and of the last write.
     fn commit_together(
         &self,
         attempt: &mut Attempt<'_, S, I::Item, T>,
@@ -125,7 +129,8 @@ where
         let all = 0..attempt.worker.log.ops.len();
         let written = self.write(&mut attempt.worker.log.ops, all, in_order.order);
         if written.is_ok() {
-            // Reversed, so that the first result is popped first. Results left after a panic do not count.
+            // The results are reversed, so that the first result is popped first. Results that are left after a panic are
+            // ignored.
             attempt.results.0.reverse();
             while let Some(IterationResult { result, end }) = attempt.results.0.pop() {
                 (in_order.then)(in_order.order, result).map_err(LoopError::Body)?;
@@ -135,8 +140,8 @@ where
         Ok((ending, written))
     }
 
-    /// Commits the iterations of an epoch one by one; returns the outcome of the last write. From the first wrong iteration
-    /// on, they run in order.
+    /// Commits the iterations of an epoch one by one. From the first iteration with a wrong read on, the iterations run in
+    /// order. Returns the outcomes of the body and of the last write.
     fn commit_in_turn(
         &self,
         attempt: &mut Attempt<'_, S, I::Item, T>,
@@ -155,7 +160,7 @@ where
                 ending = self.run_in_order(attempt, stale, in_order.order);
                 std::mem::swap(&mut results, attempt.results);
                 if matches!(ending, Ending::Done) {
-                    // The following iterations have yet to run.
+                    // The iterations after this one have not run yet.
                     ending = Ending::Unwound;
                 }
             }
@@ -168,13 +173,13 @@ where
         }
         *attempt.results = results;
         let ending = ending.deterministic()?;
-        // Writes that an iteration made before it failed.
+        // These are the writes that an iteration made before it failed.
         let rest = attempt.done.operations..attempt.worker.log.ops.len();
         let written = self.write(&mut attempt.worker.log.ops, rest, in_order.order);
         Ok((ending, written))
     }
 
-    /// Runs an epoch again with locked reads, from a wrong read or from the end of its last run.
+    /// Runs an epoch again in order, with locked reads, from a wrong read on or from the end of its last run on.
     fn run_in_order(
         &self,
         attempt: &mut Attempt<'_, S, I::Item, T>,
@@ -188,7 +193,8 @@ where
         self.execute(attempt, Some(order))
     }
 
-    /// Locks and confirms the rows that these operations have read, in the order of the reads, up to the first changed row.
+    /// Locks and confirms the rows that the operations in `operations` have read, in the order of the reads, up to the first
+    /// changed row.
     fn confirm(
         &self,
         attempt: &mut Attempt<'_, S, I::Item, T>,
@@ -200,7 +206,7 @@ where
                 return Ok(Some(stale));
             }
             let op = &attempt.worker.log.ops[at];
-            // Earlier epochs and iterations may have written to the store, so waiting for them could have helped.
+            // An earlier epoch or iteration may have changed the row in the store, so waiting for it could have helped.
             let may_wait = matches!(op, Op::Read { source: Source::Store(_) | Source::Failed, .. } | Op::Scan { .. });
             let is_right = match op {
                 Op::Read { source: Source::Store(_), .. } | Op::Scan { .. } if is_mutant(Mutant::SkipValidation) => {
@@ -225,7 +231,7 @@ where
         Ok(None)
     }
 
-    /// Locks the key of an operation of this epoch; returns true if the store still has the value that the operation read
+    /// Locks the key of operation `at` of this epoch. Returns true if the store still has the value that the operation read
     /// or wrote.
     fn store_has(
         &self,
@@ -256,8 +262,8 @@ where
         }
     }
 
-    /// Records the stamps of writes that the store has just received, for the epochs and iterations that have read them. A
-    /// failed peek records no stamp: an iteration that has read the write then runs again, in order.
+    /// Records the stamps of the writes that the store has just received, for the epochs and iterations that have read these
+    /// writes. If a peek fails, no stamp is recorded: an iteration that has read the write then runs again, in order.
     fn stamp(&self, attempt: &mut Attempt<'_, S, I::Item, T>, written: Range<usize>) {
         let number = attempt.number;
         let Worker { log, local, .. } = &mut *attempt.worker;
@@ -270,7 +276,7 @@ where
             if !self.shared.forwards {
                 continue;
             }
-            // Later epochs read only the last write of an epoch to a key.
+            // Of the writes of an epoch to a key, later epochs read only the last one.
             let hash = directory.hash(key);
             if log.last_op(key, hash) == Some(at)
                 && let Ok((_, stamp)) = self.store.peek(local, key)
@@ -281,8 +287,8 @@ where
         }
     }
 
-    /// Passes the writes of these operations to the store. Their escaped operations become permanent, however the loop
-    /// ends.
+    /// Passes the writes in the operations `range` to the store. The escaped operations in the range become permanent,
+    /// regardless of the later end of the loop.
     fn write(
         &self,
         ops: &mut [Op<S>],

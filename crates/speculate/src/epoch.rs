@@ -1,4 +1,4 @@
-//! Operations of a loop body on the data: they are recorded and, when the body runs again, replayed.
+//! Operations of a loop body on the data. The operations are recorded, and replayed if the body runs again.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -14,36 +14,38 @@ use crate::sync::atomic::Ordering;
 use crate::sync::{Spin, TimeLimit};
 use crate::times::Timing;
 
-/// A homefree body that has executed this number of operations, and the same number again since it was found to be
-/// homefree, is run again in order: it may have read inconsistent values, and may never end.
+/// Number of operations after which a body is checked for an endless run. A homefree body is run again in order if it has
+/// executed this number of operations, and then the same number again after it was found to be homefree. Such a body may
+/// have read inconsistent values, and may never end.
 const LONG_BODY: usize = 1024;
 
 /// Maximum number of operations of a body between two checks for violations.
 const CHECK_INTERVAL: usize = 64;
 
-/// Maximum wait of a read for earlier epochs: their bodies may themselves wait for something.
+/// Maximum wait of a read for earlier epochs. The wait is bounded because the bodies of earlier epochs may themselves wait
+/// for an event.
 const MAX_WAIT: Duration = Duration::from_millis(10);
 
-/// Panic payload that unwinds a body. The body runs again or is abandoned.
+/// Panic payload that unwinds a body. After the unwinding the body runs again or is abandoned.
 pub(crate) struct UnwindPayload;
 
-/// A body performed a different operation when it ran again.
+/// Error: a body performed a different operation when it ran again.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Divergence {
     pub(crate) operation: usize,
     pub(crate) site: Site,
 }
 
-/// Waits of the reads for earlier epochs, in one run of a body.
+/// Waits of reads for earlier epochs, in one run of a body.
 #[derive(Debug, Default)]
 pub(crate) struct Waits {
     pub(crate) number: u64,
     ns: u64,
     /// Start of the current wait.
     since: Option<Instant>,
-    /// The worker commits for all workers, so it must not wait for a commit.
+    /// True if the worker commits for all workers, so that it must not wait for a commit.
     commits_for_all: bool,
-    /// The body was ended, and can only continue in order.
+    /// True if the body was ended and can only continue in order.
     pub(crate) gave_up: bool,
 }
 
@@ -61,17 +63,18 @@ impl Waits {
     }
 }
 
-/// A closure that runs when its epoch has passed the token on.
+/// Closure that runs after its epoch has committed and passed the token on.
 pub(crate) type AfterCommit = Box<dyn FnOnce() + Send>;
 
-/// Access to the store for the body of a speculative loop.
+/// Access of a loop body to the store.
 ///
-/// A body that is run again gets its earlier answers, up to the last checkpoint before the wrong value. It must be
-/// deterministic given its items and answers: no clock, no random numbers, no shared state of the program. Actions that
-/// must happen exactly once belong in the closure that is called in order, or in [`Epoch::escape`].
+/// A body that is run again gets the recorded answers of its operations, up to the last checkpoint before the wrong value.
+/// The body must be deterministic given its items and answers: it must not use a clock, random numbers, or shared state of
+/// the program. Actions that must happen exactly once belong in the closure that is called in order, or in
+/// [`Epoch::escape`].
 ///
-/// A body with wrong answers is unwound at one of its operations (as by a panic that is not printed), so that it cannot run
-/// for ever. Destructors run; a body that catches all panics must resume those that it does not recognise.
+/// A body with wrong answers is unwound at one of its operations (as by a panic that is not printed), so that the body
+/// cannot run for ever. Destructors run; a body that catches all panics must resume the panics that it does not recognise.
 pub struct Epoch<'a, S: Store> {
     pub(crate) store: &'a S,
     pub(crate) shared: &'a Shared<S>,
@@ -80,32 +83,33 @@ pub struct Epoch<'a, S: Store> {
     pub(crate) sub_epochs: SubEpochs,
     pub(crate) log: &'a mut Log<S>,
     pub(crate) local: &'a mut S::Local,
-    /// Index of the next operation.
+    /// Index of the next operation of the body.
     pub(crate) next: usize,
-    /// Number of operations that get their recorded answers.
+    /// Number of operations that get their recorded answers in this run.
     pub(crate) replayed: usize,
-    /// In-order access to the store, while the epoch runs holding the token.
+    /// In-order access to the store; `None` unless the epoch runs in order, holding the token.
     pub(crate) order: Option<&'a mut S::Order>,
     pub(crate) after_commit: &'a mut Vec<AfterCommit>,
-    /// Generation at which the reads were last checked.
+    /// Value of `Shared::generation` at the last check of the reads.
     pub(crate) checked_generation: u64,
-    /// Operation at which a long body was first found to be homefree.
+    /// Number of operations at which a long body was first found to be homefree.
     pub(crate) homefree_since: Option<usize>,
     pub(crate) diverged: Option<Divergence>,
-    /// The store refused a locked read.
+    /// True if the store refused a locked read.
     pub(crate) refused: bool,
     pub(crate) waits: Waits,
     pub(crate) ids: &'a Cell<u64>,
-    /// Each iteration is followed by its `then`, which may replace values that this and earlier iterations have written.
+    /// True if each iteration is followed by its `then`, which may replace values that this and earlier iterations have
+    /// written.
     pub(crate) in_turn: bool,
     /// Index of the first operation of the current iteration.
     pub(crate) iteration_start: usize,
-    /// `None` unless the loop is traced.
+    /// Timer of this run of the body; `None` unless the loop is traced.
     pub(crate) timing: Option<Timing>,
 }
 
 impl<S: Store> Epoch<'_, S> {
-    /// Returns the value of a key, as a sequential run would read it here; `None` if the key has none.
+    /// Returns the value of a key that a sequential run would read here; `None` if the key has no value.
     ///
     /// # Errors
     /// Returns an error of the store.
@@ -114,7 +118,7 @@ impl<S: Store> Epoch<'_, S> {
         self.view(key, |value| value.cloned())
     }
 
-    /// Passes the value of a key to `show`, as [`Epoch::get`] returns it, without a copy.
+    /// Passes the value of a key to `show`, without a copy. The value is the same as for [`Epoch::get`].
     ///
     /// # Errors
     /// Returns an error of the store.
@@ -140,7 +144,7 @@ impl<S: Store> Epoch<'_, S> {
         matches!(op, Op::Read { key: read, .. } | Op::Write { key: read, .. } if read == key)
     }
 
-    /// Reads a key and records the result.
+    /// Reads a key and records the answer in the log.
     fn read(&mut self, key: &S::Key, site: Site) -> Result<(), S::Error> {
         let hash = self.shared.directory.hash(key);
         if let Some(of) = self.log.last_op(key, hash).filter(|of| *of >= self.first_unwritten()) {
@@ -177,12 +181,12 @@ impl<S: Store> Epoch<'_, S> {
         Ok(())
     }
 
-    /// Index of the epoch's first operation whose write may not be in the store yet.
+    /// Returns the index of the epoch's first operation whose write may not be in the store yet.
     pub(crate) fn first_unwritten(&self) -> usize {
         if self.in_turn && self.order.is_some() { self.iteration_start } else { 0 }
     }
 
-    /// Last epoch whose forwarded writes may not be in the store yet.
+    /// Returns the last earlier epoch whose forwarded writes may not be in the store yet.
     pub(crate) fn last_before(&self) -> Option<u64> {
         if self.in_turn && self.order.is_some() { None } else { self.shared.last_before(self.number) }
     }
@@ -194,7 +198,7 @@ impl<S: Store> Epoch<'_, S> {
         }
     }
 
-    /// Writes a value. Later epochs see a forwarded write at once; the store receives the write at the commit.
+    /// Writes a value. If the write is forwarded, later epochs see it at once; the store receives the write at the commit.
     #[track_caller]
     pub fn put(&mut self, key: S::Key, value: S::Value) {
         self.write(key, Some(value), None, Location::caller());
@@ -206,8 +210,8 @@ impl<S: Store> Epoch<'_, S> {
         self.write(key, None, None, Location::caller());
     }
 
-    /// Writes or deletes. `of` is a range read and the row of the key in it as read from the store, if the caller knows
-    /// them.
+    /// Writes or deletes a value. If the caller knows the row that the key had in a range read of the store, `of` is the
+    /// index of the range read and of the row.
     pub(crate) fn write(&mut self, key: S::Key, value: Option<S::Value>, of: Option<(usize, usize)>, site: Site) {
         let recorded = self.replay(|op| match op {
             Op::Write { key: recorded, .. } if *recorded == key => Some(()),
@@ -235,9 +239,9 @@ impl<S: Store> Epoch<'_, S> {
         self.next += 1;
     }
 
-    /// Runs `operation` at once, outside speculation. Runs `undo` if the epoch is rewound to before the operation or never
-    /// commits. Intended for isolated operations that can be undone: allocating memory, pinning a page, opening a cursor. A
-    /// body that is run again from a later checkpoint gets a copy of the result.
+    /// Runs `operation` at once, outside speculation. If the epoch is rewound to before the operation, or never commits,
+    /// `undo` runs. This function is for isolated operations that can be undone: allocating memory, pinning a page, opening
+    /// a cursor. A body that is run again from a later checkpoint gets a copy of the result.
     #[track_caller]
     pub fn escape<R: Clone + Send + 'static>(
         &mut self,
@@ -258,13 +262,14 @@ impl<S: Store> Epoch<'_, S> {
         result
     }
 
-    /// Calls `run` after the epoch has committed and passed the token on, concurrently with later epochs.
+    /// Registers `run`, to be called after the epoch has committed and passed the token on, concurrently with later epochs.
     pub fn after_commit(&mut self, run: impl FnOnce() + Send + 'static) {
         self.after_commit.push(Box::new(run));
     }
 
-    /// Returns the recorded answer of the next operation, if it is replayed. `answer` returns `None` if the recorded
-    /// operation is a different one. An operation that must be executed first checks for violations.
+    /// Returns the recorded answer of the next operation; `None` if the operation must be executed, after a check for
+    /// violations. `answer` extracts the answer from the recorded operation, and returns `None` if the recorded operation is
+    /// a different one: the body is then unwound.
     #[inline]
     pub(crate) fn replay<R>(&mut self, answer: impl FnOnce(&Op<S>) -> Option<R>) -> Option<R> {
         if self.must_execute() {
@@ -278,7 +283,8 @@ impl<S: Store> Epoch<'_, S> {
         answer
     }
 
-    /// Returns true if the next operation must be executed, after a check for violations; returns false if it is recorded.
+    /// Returns false if the next operation is replayed. If the operation must be executed, checks for violations and returns
+    /// true.
     #[inline]
     fn must_execute(&mut self) -> bool {
         let must = self.next >= self.replayed;
@@ -299,8 +305,8 @@ impl<S: Store> Epoch<'_, S> {
         self.next += 1;
     }
 
-    /// Checks for violations at regular intervals, at least as often as there are checkpoints: ends a body with wrong
-    /// answers.
+    /// Checks for violations at regular intervals, at least as often as there are checkpoints. A body with wrong answers is
+    /// unwound.
     #[inline]
     fn check_violations(&mut self) {
         if self.order.is_none() && self.next.is_multiple_of(self.sub_epochs.operations.min(CHECK_INTERVAL)) {
@@ -308,7 +314,7 @@ impl<S: Store> Epoch<'_, S> {
         }
     }
 
-    /// Ends the body if its log exceeds the limit on bytes.
+    /// Ends the body if its log exceeds the limit of bytes.
     #[cold]
     fn check_bytes(&mut self) {
         if self.log.bytes > self.shared.bytes_budget() {
@@ -316,7 +322,7 @@ impl<S: Store> Epoch<'_, S> {
         }
     }
 
-    /// Ends the body; it continues in order.
+    /// Ends the body; the epoch continues in order.
     fn give_up(&mut self) -> ! {
         self.waits.gave_up = true;
         resume_unwind(Box::new(UnwindPayload));
@@ -336,8 +342,8 @@ impl<S: Store> Epoch<'_, S> {
         if self.next >= self.shared.budget() {
             self.give_up();
         }
-        // No other check ends a long body that runs for ever because it has read inconsistent values. If this worker
-        // commits for all workers, the body does not become the oldest before it ends.
+        // A long body may run for ever because it has read inconsistent values, and no other check would end it. If this
+        // worker commits for all workers, the epoch does not become the oldest before the body ends.
         if self.next >= LONG_BODY
             && (self.waits.commits_for_all || self.shared.token.load(Ordering::Acquire) == self.number)
         {
@@ -349,7 +355,8 @@ impl<S: Store> Epoch<'_, S> {
         }
     }
 
-    /// Waits, if reads at this site wait, until no earlier epoch is expected to write the key any more (`None`: any key).
+    /// If reads at this site wait, waits until no earlier epoch is expected to write the key any more. If `key` is `None`,
+    /// waits until no earlier epoch is expected to write any key.
     #[inline]
     pub(crate) fn wait_at(&mut self, site: Site, key: Option<(&S::Key, u64)>) {
         if !self.shared.wait_sites.is_empty() && self.order.is_none() && self.shared.wait_sites.contains(site) {
@@ -357,7 +364,8 @@ impl<S: Store> Epoch<'_, S> {
         }
     }
 
-    /// An epoch waits only for earlier epochs, and each wait ends when these or the loop have ended.
+    /// Waits until no earlier epoch is expected to write the key any more. An epoch waits only for earlier epochs, and each
+    /// wait ends at the latest when the earlier epochs or the loop have ended.
     #[cold]
     fn wait_for(&mut self, key: Option<(&S::Key, u64)>) {
         if !self.may_be_written(key) {
@@ -365,7 +373,7 @@ impl<S: Store> Epoch<'_, S> {
         }
         self.waits.number += 1;
         if !self.shared.forwards && self.waits.commits_for_all {
-            // The other epochs wait for this worker. This epoch continues when it is the oldest.
+            // The other epochs wait for commits by this worker. This epoch continues in order when it is the oldest.
             self.give_up();
         }
         self.waits.since = Some(Instant::now());
@@ -378,12 +386,12 @@ impl<S: Store> Epoch<'_, S> {
         self.waits.end(Instant::now());
     }
 
-    /// Returns true if an earlier epoch that may still write the key is running: one after the newest epoch that has
-    /// written it.
+    /// Returns true if an earlier epoch that may still write the key is running. Only epochs after the newest epoch that has
+    /// written the key are considered.
     fn may_be_written(&self, key: Option<(&S::Key, u64)>) -> bool {
         let token = self.shared.token.load(Ordering::Acquire);
         if token >= self.number || !self.shared.forwards {
-            // A write that is not forwarded becomes visible when it is committed.
+            // Without forwarding, a write becomes visible when it is committed, so this epoch waits for all earlier commits.
             return token < self.number;
         }
         let newest = key.zip(self.number.checked_sub(1)).and_then(|(key, last)| {

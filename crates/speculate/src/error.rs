@@ -50,12 +50,13 @@ pub enum BuildError {
     Thread(#[source] io::Error),
 }
 
-/// Error that ended a loop early. All iterations before the failed one are written, and those after it are not.
+/// Error that ended a loop early. All iterations before the failed iteration are written, and the iterations after it are
+/// not.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LoopError<B, S> {
-    /// The body of an iteration, or the closure that is called in order after it, has failed. The writes that the iteration
-    /// made before the failure are in the store.
+    /// The body of an iteration, or the closure that is called in order after the body, has failed. The writes that the
+    /// iteration made before the failure are in the store.
     Body(B),
     /// The store has failed during a commit.
     Store(S),
@@ -66,9 +67,10 @@ pub enum LoopError<B, S> {
         /// Site of the operation in the first run.
         site: Site,
     },
-    /// A body has started another loop. This is not detected on a fiber.
+    /// A body has started another loop. This error is not detected on a fiber.
     Nested,
-    /// The process was forked from the process that built the speculator, and does not have its threads.
+    /// The current process was forked from the process that built the speculator, and does not have the threads of the
+    /// speculator.
     Forked,
 }
 

@@ -3,15 +3,15 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Number of forks between the first process that counts them and this process.
+/// Number of forks between the first process that counts forks and the current process.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// A process: the first one that counts forks, or a descendant.
+/// A process: the first process that counts forks, or one of its descendants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Process(u32);
 
 impl Process {
-    /// Returns this process, and counts forks from now on.
+    /// Returns the current process, and registers the handler that counts forks.
     pub(crate) fn this() -> Process {
         #[cfg(all(target_os = "linux", not(any(miri, shuttle))))]
         {
@@ -20,7 +20,7 @@ impl Process {
                 FORKS.fetch_add(1, Ordering::Relaxed);
             }
             HANDLER.call_once(|| {
-                // SAFETY: the handler does nothing but add to an atomic, which is allowed in the child of any process.
+                // SAFETY: the handler only adds to an atomic, which is permitted in the child of a fork.
                 let registered = unsafe { libc::pthread_atfork(None, None, Some(in_the_child)) };
                 debug_assert_eq!(registered, 0, "memory for a handler of forks");
             });
@@ -28,7 +28,7 @@ impl Process {
         Process(FORKS.load(Ordering::Relaxed))
     }
 
-    /// Returns true if this is the calling process; otherwise it is an ancestor of the calling process.
+    /// Returns true if `self` is the calling process; otherwise `self` is an ancestor of the calling process.
     pub(crate) fn is_this(self) -> bool {
         FORKS.load(Ordering::Relaxed) == self.0
     }

@@ -1,8 +1,9 @@
-//! Forwarding: a directory of the writes of the epochs in flight, so that later epochs read these instead of the store.
+//! Forwarding: a directory of the writes of epochs in flight, from which later epochs read uncommitted values.
 //!
-//! A write stays in the directory until no epoch in flight can have read it. Readers of other keys should have no overhead:
-//! a reader first loads a counter that its key shares with few other keys, and takes a lock only if the counter is not
-//! zero. A reader that misses a concurrent write is detected by the validation, which happens after all earlier epochs.
+//! A write stays in the directory until no epoch in flight can have read it. Reads of keys without forwarded writes should
+//! have no overhead: a reader first loads a counter that its key shares with few other keys, and takes a lock only if the
+//! counter is not zero. If a reader misses a concurrent write, its validation detects that, because it happens after all
+//! earlier epochs have committed.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash};
@@ -21,7 +22,7 @@ use crate::sync::atomic::{AtomicU32, Ordering};
 /// Source location in a program.
 pub(crate) type Site = &'static Location<'static>;
 
-/// Number of a forwarded write. Numbers are unique, also after a violation.
+/// Number of a forwarded write. No number is used twice, even if a write is withdrawn after a violation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WriteId(pub(crate) u64);
 
@@ -32,16 +33,17 @@ pub(crate) struct Write<V, T> {
     pub(crate) epoch: u64,
     /// Index of the write in the log of the epoch.
     pub(crate) operation: usize,
-    /// `None` for a deletion.
+    /// Written value; `None` for a deletion.
     pub(crate) value: Option<Arc<V>>,
     pub(crate) site: Site,
-    /// Stamp of the value in the store. Recorded only if the value may be replaced before a reader commits.
+    /// Stamp of the value in the store. It is recorded only if the value may be replaced before a reader of the write
+    /// commits.
     pub(crate) stamp: Option<T>,
 }
 
 type WritesByKey<K, V, T> = HashMap<K, SmallVec<[Write<V, T>; 2]>, FixedState>;
 
-/// The writes of some of the keys.
+/// Forwarded writes of a part of the keys.
 #[derive(Debug)]
 struct Shard<K, V, T> {
     keys: Mutex<WritesByKey<K, V, T>>,
@@ -55,7 +57,7 @@ impl<K, V, T> Default for Shard<K, V, T> {
     }
 }
 
-/// Returns the newest of the writes of the epochs from `first` to `last`.
+/// Returns the newest write in `writes` by an epoch from `first` to `last`.
 #[inline]
 fn newest_of<V, T>(writes: &[Write<V, T>], first: u64, last: u64) -> Option<&Write<V, T>> {
     let mut in_range = writes.iter().filter(|write| first <= write.epoch && write.epoch <= last);
@@ -65,14 +67,14 @@ fn newest_of<V, T>(writes: &[Write<V, T>], first: u64, last: u64) -> Option<&Wri
     in_range.max_by_key(|write| (write.epoch, write.operation))
 }
 
-// Small numbers under shuttle, so that keys share counters and shards, and a schedule costs less.
+// Under shuttle the numbers are small, so that keys share counters and shards, and a schedule takes less time.
 const COUNTERS: usize = if cfg!(shuttle) { 4 } else { 2048 };
 const SHARDS: usize = if cfg!(shuttle) { 2 } else { 64 };
 
-/// All forwarded writes.
+/// Directory of all forwarded writes.
 #[derive(Debug)]
 pub(crate) struct Directory<K, V, T> {
-    /// Numbers of writes, by hash of the key.
+    /// Numbers of forwarded writes, indexed by the counter index of the key's hash.
     counters: Box<[AtomicU32]>,
     shards: Box<[CachePadded<Shard<K, V, T>>]>,
     hasher: FixedState,
@@ -93,14 +95,14 @@ impl<K: Eq + Hash + Clone, V, T> Directory<K, V, T> {
         self.hasher.hash_one(key)
     }
 
-    /// Returns the indexes of the counter and of the shard for a hash.
+    /// Returns the index of the counter and the index of the shard for a hash.
     #[inline]
     fn indexes(hash: u64) -> (usize, usize) {
         let hash = (hash >> 32) as usize;
         (hash % COUNTERS, hash / COUNTERS % SHARDS)
     }
 
-    /// Passes the newest write of a key by the epochs from `first` to `last` to `show`, if there is one.
+    /// Passes the newest write of a key by an epoch from `first` to `last` to `show`, if there is such a write.
     #[inline]
     pub(crate) fn newest<R>(
         &self,
@@ -117,7 +119,7 @@ impl<K: Eq + Hash + Clone, V, T> Directory<K, V, T> {
         newest_of(shard.get(key)?, first, last).map(show)
     }
 
-    /// Passes the newest write of each `wanted` key by the epochs from `first` to `last` to `show`.
+    /// For each key for which `wanted` returns true, passes the newest write by an epoch from `first` to `last` to `show`.
     pub(crate) fn each_newest(
         &self,
         first: u64,
@@ -145,12 +147,13 @@ impl<K: Eq + Hash + Clone, V, T> Directory<K, V, T> {
             Some(writes) => writes.push(write),
             None => drop(shard.insert(key.clone(), smallvec::smallvec![write])),
         }
-        // Under the lock, so that the counter is never less than the number of writes.
+        // The counter is incremented under the lock, so that it is never less than the number of writes.
         self.counters[counter].fetch_add(1, Ordering::Release);
         counted.store(counted.load(Ordering::Relaxed) + 1, Ordering::Release);
     }
 
-    /// Takes or sets the stamp of a write. Only the holder of the token calls this function.
+    /// Replaces the stamp of a write by `stamp` and returns the previous stamp. Only the holder of the token calls this
+    /// function.
     pub(crate) fn replace_stamp(
         &self,
         (key, hash): (&K, u64),
@@ -167,7 +170,7 @@ impl<K: Eq + Hash + Clone, V, T> Directory<K, V, T> {
         self.remove(key, |write| write.epoch == epoch && write.operation == operation);
     }
 
-    /// Removes the writes of a key by epochs up to `last`, which no epoch in flight can have read.
+    /// Removes the writes of a key by epochs up to `last`. No epoch in flight can have read these writes.
     pub(crate) fn retire(&self, key: &K, last: u64) {
         self.remove(key, |write| write.epoch <= last);
     }

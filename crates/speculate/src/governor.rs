@@ -1,33 +1,35 @@
-//! Decides from earlier running times whether and how a loop runs speculatively.
+//! Governor: decides from measured running times whether a loop runs speculatively, and with which settings.
 //!
-//! A loop can run in several ways: in order, or speculatively with epochs of some size. The governor tries each way a few
-//! times in turn, uses the fastest, and retries the others from time to time, because other load on the machine changes the
-//! fastest way (TLS paper, section 5.4: a scheduler enables disabled loops and disables enabled loops from time to time). A
-//! trial costs the extra time of the tried way. A way that has lost is therefore retried less often the more it cost and
-//! the more often it has lost.
+//! A loop can run in several ways: in order, or speculatively with epochs of some size. The governor first tries each way a
+//! few times in turn and chooses the fastest. It tries the other ways again from time to time, because other load on the
+//! machine changes the fastest way (TLS paper, section 5.4: a scheduler enables disabled loops and disables enabled loops
+//! from time to time). A trial costs the extra time of the tried way. Therefore the pause between trials is longer if the
+//! last trial cost much, and grows with the number of consecutive trials that did not change the choice.
 
 use std::time::Duration;
 
-/// Number of consecutive runs of a way in a trial.
+/// Number of consecutive runs of a way in a burst.
 const BURST: u32 = 8;
-/// Number of runs at the start of a burst that are not measured: threads have to wake up, and caches to fill.
+/// Number of runs at the start of a burst whose times are not used: threads have to wake up, and caches to fill.
 const UNCOUNTED: u32 = 2;
 /// Number of bursts of each way before the first choice.
 const ROUNDS: u32 = 4;
-/// Number of running times kept for each way.
+/// Number of the most recent running times kept for each way.
 const HISTORY_LEN: usize = 12;
 /// Minimum number of runs between trials.
 const SHORTEST_PAUSE: u32 = 1 << 10;
 /// Maximum number of runs between trials.
 const LONGEST_PAUSE: u32 = 1 << 16;
-/// Maximum number of runs between trials while a loop runs speculatively, which takes processor time from other threads.
+/// Maximum number of runs between trials while the chosen way is speculative, because speculation takes processor time from
+/// other threads.
 const LONGEST_PAUSE_AHEAD: u32 = 1 << 12;
-/// Trials take at most 1 / `SHARE` of the running time, unless the maximum pauses require more.
+/// The extra time of trials is at most the fraction 1 / `SHARE` of the running time, unless the maximum pauses require more
+/// frequent trials.
 const SHARE: f64 = 128.0;
-/// Maximum running time of another way, as a fraction of the time of way 0, at which it is chosen.
+/// Maximum ratio of the running time of another way to the running time of way 0 at which the other way is chosen.
 const MAX_TIME_RATIO: f64 = 0.97;
 
-/// Chooses among several ways to run a loop. Way 0 runs it in order.
+/// Chooses among several ways to run a loop. Way 0 runs the loop in order.
 ///
 /// ```
 /// use speculate::Governor;
@@ -49,30 +51,30 @@ pub struct Governor {
     phase: Phase,
     /// Number of runs from the last choice to the next trial.
     pause: u32,
-    /// Number of trials since the choice last changed.
+    /// Number of consecutive trials that did not change the choice.
     confirmed: u32,
     /// Way of the most recent trial.
     challenger: usize,
 }
 
-/// Running times of a way.
+/// Measured running times of a way.
 #[derive(Clone, Debug, Default)]
 struct Way {
-    /// Ring buffer of the last running times, in nanoseconds per unit of work.
+    /// Ring buffer of the most recent running times, in nanoseconds per unit of work.
     times: Vec<f64>,
     next: usize,
 }
 
-/// State of the governor.
+/// Phase of the governor.
 #[derive(Clone, Copy, Debug)]
 enum Phase {
-    /// Bursts of all ways in turn, before the first choice.
+    /// Initial phase: bursts of all ways in turn, before the first choice.
     First { round: u32, way: usize, run: u32 },
     /// The last run of a burst of way `tried` is in progress; a choice follows.
     Choice { tried: usize },
-    /// Runs of the chosen way, without timing. The next trial begins after `left` more runs.
+    /// The chosen way runs without timing. The next trial begins after `left` more runs.
     Settled { left: u32 },
-    /// A burst of the chosen way, then a burst of `way`.
+    /// Trial: a burst of the chosen way, followed by a burst of `way`.
     Trial { way: usize, run: u32 },
 }
 
@@ -84,13 +86,13 @@ pub struct Turn {
 }
 
 impl Turn {
-    /// Index of the way to use.
+    /// Returns the index of the way to use.
     #[must_use]
     pub fn way(self) -> usize {
         self.way
     }
 
-    /// Returns true if the governor needs the duration of this run. Otherwise the program need not read the clock.
+    /// Returns true if the governor needs the duration of this run. If not, the program can avoid reading the clock.
     #[must_use]
     pub fn is_timed(self) -> bool {
         self.counts
@@ -107,8 +109,8 @@ impl Way {
         }
     }
 
-    /// Mean of the running times without the slowest quarter, in which the thread lost its core. Infinite before the first
-    /// run.
+    /// Returns the mean of the running times without the slowest quarter, in which the thread may have lost its core.
+    /// Infinite if no run was measured.
     fn time(&self) -> f64 {
         let mut times = self.times.clone();
         times.sort_by(f64::total_cmp);
@@ -118,7 +120,7 @@ impl Way {
 }
 
 impl Governor {
-    /// Creates a governor of `ways` ways, at least one.
+    /// Creates a governor that chooses among `ways` ways, at least one.
     #[must_use]
     pub fn new(ways: usize) -> Governor {
         Governor {
@@ -137,7 +139,7 @@ impl Governor {
         self.chosen
     }
 
-    /// Number of runs before the first choice.
+    /// Returns the number of runs before the first choice.
     #[must_use]
     pub fn warm_up(&self) -> u64 {
         u64::from(ROUNDS * BURST) * self.ways.len() as u64
@@ -155,8 +157,8 @@ impl Governor {
         self.next_trial()
     }
 
-    /// Records the duration of a timed run that did `units` units of work (iterations, for example, if loops differ in
-    /// length).
+    /// Records the duration of a timed run that did `units` units of work. A unit is, for example, one iteration, if loops
+    /// differ in length.
     #[inline]
     pub fn took(&mut self, turn: Turn, time: Duration, units: u64) {
         if turn.counts {
@@ -215,7 +217,8 @@ impl Governor {
         let longest = if best == 0 { LONGEST_PAUSE } else { LONGEST_PAUSE_AHEAD };
         self.confirmed = if best == self.chosen { self.confirmed + 1 } else { 0 };
         let extra = self.ways[tried].time() / self.ways[best].time() - 1.0;
-        // A trial of a way that takes `extra` longer must be a small share of the runs up to the next trial.
+        // The extra time of a trial, `extra` times the time of the fastest way per run, must be a small share of the time
+        // until the next trial.
         let min_pause = if extra.is_finite() { (SHARE * f64::from(BURST) * extra.max(0.0)) as u32 } else { 0 };
         self.pause = (SHORTEST_PAUSE << self.confirmed.min(6)).max(min_pause).min(longest);
         self.chosen = best;
@@ -227,8 +230,8 @@ impl Governor {
 mod tests {
     use super::*;
 
-    /// Runs a loop `runs` times; returns the number of runs of each way, and the total time relative to that of the fastest
-    /// way.
+    /// Runs a loop `runs` times. Returns the number of runs of each way, and the ratio of the total time to the total time
+    /// of the fastest way.
     fn drive(governor: &mut Governor, runs: u32, mut time_of: impl FnMut(usize, u32) -> u64) -> (Vec<u32>, f64) {
         let mut went = vec![0; governor.ways.len()];
         let (mut spent, mut least) = (0, 0);

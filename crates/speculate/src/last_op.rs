@@ -1,21 +1,21 @@
-//! Hash table of the last operation on each key of an epoch. The keys themselves are in the epoch's log. The table is
-//! cleared for every epoch, so clearing only increments a generation number.
+//! Hash table from each key of an epoch to the last operation on the key. The keys are stored in the epoch's log only. The
+//! table is cleared for every epoch; clearing only increments a generation number, so it is cheap.
 
 /// Slot of a key.
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
     /// Hash of the key.
     hash: u64,
-    /// The slot is empty unless this is the generation of the table.
+    /// Generation in which the slot was filled. The slot is empty unless this is the current generation of the table.
     generation: u32,
-    /// Index of the operation in the log.
+    /// Index of the last operation on the key in the log.
     op: u32,
 }
 
-/// See the module documentation.
+/// Table of the last operation on each key. See the module documentation.
 #[derive(Debug)]
 pub(crate) struct LastOpTable {
-    /// The number of slots is a power of two.
+    /// Slots. Their number is a power of two.
     slots: Vec<Slot>,
     generation: u32,
     used: usize,
@@ -28,7 +28,8 @@ impl Default for LastOpTable {
 }
 
 impl LastOpTable {
-    /// Finds the slot of a key, or the free slot for it. `is_key` returns true for an operation on the key.
+    /// Returns the slot of a key, or a free slot for the key. `is_key` returns true for the index of an operation on the
+    /// key.
     #[inline]
     fn slot(&self, hash: u64, is_key: impl Fn(usize) -> bool) -> usize {
         let mask = self.slots.len() - 1;
@@ -42,14 +43,14 @@ impl LastOpTable {
         }
     }
 
-    /// Returns the last operation on a key.
+    /// Returns the index of the last operation on a key.
     #[inline]
     pub(crate) fn find(&self, hash: u64, is_key: impl Fn(usize) -> bool) -> Option<usize> {
         let slot = self.slots[self.slot(hash, is_key)];
         (slot.generation == self.generation).then_some(slot.op as usize)
     }
 
-    /// Sets the last operation on a key.
+    /// Records `op` as the last operation on a key.
     #[inline]
     pub(crate) fn set(&mut self, hash: u64, op: usize, is_key: impl Fn(usize) -> bool) {
         if 2 * self.used >= self.slots.len() {
@@ -65,7 +66,7 @@ impl LastOpTable {
         let double = vec![Slot::default(); 2 * self.slots.len()];
         for slot in std::mem::replace(&mut self.slots, double) {
             if slot.generation == self.generation {
-                // No two slots have the same key.
+                // No two slots have the same key, so no slot matches.
                 let at = self.slot(slot.hash, |_| false);
                 self.slots[at] = slot;
             }

@@ -3,9 +3,9 @@
 //!
 //! The TLS paper (Colohan, Ailamaki, Steffan, Mowry: Incrementally Parallelizing Database Transactions with Thread-Level
 //! Speculation, TOCS 2008) lets a programmer divide a transaction into *epochs* without knowing all dependences between
-//! them: the hardware detects that an epoch has read too early and runs it again. This crate does the same in software. It
-//! tracks reads and writes of rows instead of loads and stores, and uses ordinary threads. The trait [`Store`] is its only
-//! interface to the data; a database, or any map whose values have stamps, can implement it.
+//! them: the hardware detects that an epoch has read a value too early, and runs the epoch again. This crate does the same
+//! in software. It tracks reads and writes of rows instead of loads and stores, and uses ordinary threads. The trait
+//! [`Store`] is its only interface to the data. A database can implement it, and so can any map whose values have stamps.
 //!
 //! ```
 //! use std::{collections::HashMap, convert::Infallible, sync::RwLock};
@@ -72,7 +72,7 @@
 //! | post-commit | [`Epoch::after_commit`]: concurrently with later epochs |
 //! | escaped | [`Epoch::escape`]: at once, with an undo |
 //!
-//! The protocol, and the conditions under which speculation pays, are described in the crate's README.
+//! The crate's README describes the protocol, and the conditions under which speculation pays.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
@@ -110,7 +110,7 @@ mod times;
 mod trace;
 mod worker;
 
-/// Loops with a deliberate defect, for campaigns to detect.
+/// Loops with a deliberate defect, to be detected by campaigns.
 #[cfg(feature = "mutants")]
 #[doc(hidden)]
 pub mod mutants {

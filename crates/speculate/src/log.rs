@@ -1,5 +1,5 @@
-//! Log of an epoch: its reads with their answers, and its writes. A rewound epoch gets the recorded answers again, up to
-//! the checkpoint.
+//! Log of an epoch: its reads with their answers, and its writes. If the epoch is rewound, it gets the recorded answers
+//! again, up to the checkpoint.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -14,36 +14,36 @@ use crate::shared::{Shared, StaleRead};
 use crate::store::{RangeRow, Seen, Store, Written};
 use crate::times::Times;
 
-/// Source of a value that was read.
+/// Source of a value that an epoch has read.
 #[derive(Debug)]
 pub(crate) enum Source<T> {
-    /// An unlocked read of the store, which returned this stamp.
+    /// Unlocked read of the store, which returned this stamp.
     Store(T),
-    /// A write of an uncommitted or recently committed earlier epoch.
+    /// Write of an uncommitted or recently committed earlier epoch.
     Epoch(WriteId),
-    /// A locked read of the store, in order.
+    /// Locked read of the store, in order.
     Locked,
-    /// None: the store returned an error.
+    /// No source: the store returned an error.
     Failed,
 }
 
-/// An operation that ran outside speculation, with its undo closure.
+/// Operation that ran outside speculation, with its undo closure.
 pub(crate) struct Escape {
-    /// Return value of the operation.
+    /// Result of the operation.
     pub(crate) result: Box<dyn Any + Send>,
-    /// `None` once the operation is permanent.
+    /// Undo closure; `None` once the operation is permanent.
     pub(crate) undo: Option<Box<dyn FnOnce() + Send>>,
 }
 
 /// An operation of an epoch.
 pub(crate) enum Op<S: Store> {
-    /// The first read of a key that the epoch has not written before.
+    /// First read of a key that the epoch has not written before.
     Read {
         key: S::Key,
         hash: u64,
         value: Answer<S::Value>,
         source: Source<S::Stamp>,
-        /// The epoch also writes the key (perhaps in a part that was rewound since).
+        /// True if the epoch also writes the key (perhaps in a part that was rewound since).
         to_write: bool,
         site: Site,
     },
@@ -52,8 +52,8 @@ pub(crate) enum Op<S: Store> {
         value: Answer<S::Value>,
         /// Previous operation of the epoch on the key.
         previous: Option<PreviousOp>,
-        /// A later iteration of the epoch has read this write, and `then` may replace the value before that iteration
-        /// commits.
+        /// True if a later iteration of the epoch has read this write, and `then` may replace the value before that
+        /// iteration commits.
         read_later: bool,
         site: Site,
     },
@@ -62,7 +62,7 @@ pub(crate) enum Op<S: Store> {
         scan: Scan<S>,
         site: Site,
     },
-    /// A repeated read of a key, which gets the value of the earlier operation `of` of the epoch.
+    /// Repeated read of a key, which gets the value of the epoch's earlier operation `of`.
     RepeatedRead {
         of: usize,
         site: Site,
@@ -76,14 +76,14 @@ pub(crate) enum Op<S: Store> {
 /// Previous operation of an epoch on a key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PreviousOp {
-    /// An operation on the key alone: its index in the log.
+    /// Operation on the key alone, by its index in the log.
     Op(usize),
-    /// A read of a range: its index in the log, and the row of the key in it.
+    /// Range read with a row of the key, by the index of the range read in the log and the index of the row.
     Row(usize, usize),
 }
 
 impl PreviousOp {
-    /// Index of the operation in the log.
+    /// Returns the index of the operation in the log.
     fn index(self) -> usize {
         match self {
             PreviousOp::Op(at) | PreviousOp::Row(at, _) => at,
@@ -91,11 +91,11 @@ impl PreviousOp {
     }
 }
 
-/// A value that was read or written.
+/// Value that an operation has read or written.
 pub(crate) enum Answer<V> {
-    /// The epoch's own copy.
+    /// Copy of the value that the epoch owns.
     Value(V),
-    /// A forwarded value, shared between epochs.
+    /// Forwarded value, which epochs share.
     Forwarded(Arc<V>),
     /// The key has no value.
     Absent,
@@ -124,8 +124,8 @@ impl<V> From<Option<Arc<V>>> for Answer<V> {
 }
 
 impl<S: Store> Op<S> {
-    /// Returns the write for the store, if this operation is a write. `ops` are the operations of the epoch. Reads before
-    /// `first` were confirmed before an earlier `then`, so they no longer serve as hints.
+    /// Returns the write to pass to the store, if this operation is a write. `ops` are the operations of the epoch. Reads
+    /// before operation `first` were confirmed before an earlier `then`, so they no longer serve as hints for the store.
     pub(crate) fn store_write<'o>(&'o self, ops: &'o [Op<S>], first: usize) -> Option<Written<'o, S>> {
         let Op::Write { key, value, previous, .. } = self else { return None };
         let confirmed = previous.filter(|previous| previous.index() >= first);
@@ -150,7 +150,7 @@ impl<S: Store> Op<S> {
         Some(Written { key, value: value.get(), seen })
     }
 
-    /// Size of the keys and values that the operation keeps, in bytes.
+    /// Returns the size of the keys and values that the operation keeps, in bytes.
     pub(crate) fn bytes(&self, store: &S) -> usize {
         match self {
             Op::Read { key, value, .. } | Op::Write { key, value, .. } => store.size(key, value.get()),
@@ -170,18 +170,18 @@ impl<S: Store> Op<S> {
     }
 }
 
-/// Operations of an epoch, in order. Later epochs reuse the memory.
+/// Operations of an epoch, in order. Later epochs reuse the memory of the log.
 pub(crate) struct Log<S: Store> {
     pub(crate) ops: Vec<Op<S>>,
     last_ops: LastOpTable,
     /// Indexes of the range reads in `ops`.
     scans: Vec<usize>,
-    /// Stamps of the epoch's own writes that the store has and later iterations have read, in ascending order of
-    /// operations.
+    /// Stamps of those of the epoch's own writes that the store has received and that later iterations have read, in
+    /// ascending order of the operations' indexes.
     pub(crate) stamps: Vec<(usize, S::Stamp)>,
     /// Size of the keys and values that the operations keep, in bytes as counted by [`Store::size`].
     pub(crate) bytes: usize,
-    /// Number of operations before the log was last cleared.
+    /// Number of operations in the log when it was last cleared.
     previous_len: usize,
     /// Start times of the operations, if the loop is traced.
     pub(crate) times: Times,
@@ -200,7 +200,7 @@ impl<S: Store> Log<S> {
         }
     }
 
-    /// Returns the last operation on a key with this hash: its first read, or a write.
+    /// Returns the index of the last operation on a key with the hash `hash`: its first read, or a write.
     #[inline]
     pub(crate) fn last_op(&self, key: &S::Key, hash: u64) -> Option<usize> {
         self.last_ops
@@ -218,8 +218,8 @@ impl<S: Store> Log<S> {
         self.ops.push(op);
     }
 
-    /// Adds a repeated read of a key, which gets the value of operation `of`. The current iteration begins at operation
-    /// `iteration_start`.
+    /// Adds a repeated read of a key, which gets the value of operation `of`. `iteration_start` is the index of the first
+    /// operation of the current iteration.
     pub(crate) fn push_repeated_read(&mut self, of: usize, iteration_start: usize, site: Site) {
         if of < iteration_start
             && let Op::Write { read_later, .. } = &mut self.ops[of]
@@ -237,7 +237,7 @@ impl<S: Store> Log<S> {
         self.ops.push(op);
     }
 
-    /// Returns the range read at this index of the log.
+    /// Returns the range read at index `at` of the log; `None` if the operation is of another kind.
     pub(crate) fn scan(&self, at: usize) -> Option<&Scan<S>> {
         match &self.ops[at] {
             Op::Scan { scan, .. } => Some(scan),
@@ -245,9 +245,9 @@ impl<S: Store> Log<S> {
         }
     }
 
-    /// Marks the earlier reads of a key that is about to be written, so that they take the write lock from the start;
-    /// returns the previous operation on the key. `of` is a range read and the row of the key in it as read from the store,
-    /// if the caller knows them.
+    /// Prepares a write of a key, and returns the epoch's previous operation on the key. Marks the earlier reads of the key,
+    /// so that their confirmation takes the write lock from the start. If the caller knows the row that the key had in a
+    /// range read of the store, `of` is the index of the range read and of the row.
     pub(crate) fn prepare_write(&mut self, key: &S::Key, hash: u64, of: Option<(usize, usize)>) -> Option<PreviousOp> {
         let last = self.last_op(key, hash);
         if let Some(last) = last
@@ -270,7 +270,7 @@ impl<S: Store> Log<S> {
         previous
     }
 
-    /// Returns the key of a first read or a write.
+    /// Returns the key of the first read or write at index `at`; `None` for an operation of another kind.
     pub(crate) fn key(&self, at: usize) -> Option<&S::Key> {
         match &self.ops[at] {
             Op::Read { key, .. } | Op::Write { key, .. } => Some(key),
@@ -278,7 +278,7 @@ impl<S: Store> Log<S> {
         }
     }
 
-    /// Returns the value that an operation has read or written.
+    /// Returns the value that the operation at index `at` has read or written.
     pub(crate) fn value(&self, at: usize) -> Option<&S::Value> {
         match &self.ops[at] {
             Op::Read { value, .. } | Op::Write { value, .. } => value.get(),
@@ -287,8 +287,8 @@ impl<S: Store> Log<S> {
         }
     }
 
-    /// Removes the operations from `at` on, the last one first. Undoes escaped operations, and calls `written` for each
-    /// write. `hash` computes the hash of a key. The bytes that the remaining operations keep must be counted again.
+    /// Removes the operations from index `at` on, the last operation first. Undoes escaped operations, and calls `written`
+    /// for each removed write. `hash` computes the hash of a key. Afterwards the caller must call `Log::count_bytes`.
     pub(crate) fn rewind(&mut self, at: usize, hash: impl Fn(&S::Key) -> u64, mut written: impl FnMut(&S::Key, usize)) {
         while self.ops.len() > at {
             let op = self.ops.pop();
@@ -317,18 +317,19 @@ impl<S: Store> Log<S> {
         }
     }
 
-    /// Counts the bytes that the operations keep.
+    /// Counts the bytes that the operations keep again, and stores the sum.
     pub(crate) fn count_bytes(&mut self, store: &S) {
         self.bytes = self.ops.iter().map(|op| op.bytes(store)).sum();
     }
 
-    /// Prefetches the cache lines for the number of operations that the log had before; another core may have read them.
+    /// Prefetches, for writing, the cache lines of as many operations as the log had before; another core may have read
+    /// these lines.
     pub(crate) fn prefetch(&mut self) {
         let lines = self.previous_len.saturating_mul(size_of::<Op<S>>());
         prefetch_write(self.ops.spare_capacity_mut().as_ptr().cast(), lines);
     }
 
-    /// Removes all operations.
+    /// Removes all operations and the state that belongs to them.
     pub(crate) fn clear(&mut self) {
         self.previous_len = self.ops.len();
         self.ops.clear();
@@ -341,10 +342,10 @@ impl<S: Store> Log<S> {
 }
 
 impl<S: Store> Log<S> {
-    /// Checks that the read at `at` would still get the same value from the earlier epochs; otherwise returns the
+    /// Checks that the read at index `at` would still get the same value from the earlier epochs. If not, returns the
     /// violation.
     pub(crate) fn stale_read(&self, shared: &Shared<S>, epoch: u64, at: usize) -> Option<StaleRead> {
-        // Without forwarding, the store detects the writes of earlier epochs.
+        // Without forwarding, the store detects writes of earlier epochs when it confirms the reads.
         if !shared.forwards {
             return None;
         }
@@ -356,7 +357,7 @@ impl<S: Store> Log<S> {
         let read = match source {
             Source::Store(_) => None,
             Source::Epoch(id) => Some(*id),
-            // A refused read is not checked before the epoch is homefree.
+            // A read that the store refused is not checked before the epoch is homefree.
             Source::Locked | Source::Failed => return None,
         };
         let newest = shared.last_before(epoch).and_then(|last| {
@@ -368,12 +369,12 @@ impl<S: Store> Log<S> {
         Some(StaleRead { at, writer: newest.map(|(_, site)| site), may_wait: true, injected: false })
     }
 
-    /// Returns the first read that missed a write of an earlier epoch.
+    /// Returns the violation of the first read that missed a write of an earlier epoch.
     pub(crate) fn first_stale_read(&self, shared: &Shared<S>, epoch: u64) -> Option<StaleRead> {
         (0..self.ops.len()).find_map(|at| self.stale_read(shared, epoch, at))
     }
 
-    /// Removes the writes of a committed epoch from the directory; no epoch in flight can have read them.
+    /// Removes the writes of a committed epoch from the directory. No epoch in flight can have read these writes.
     pub(crate) fn retire(&self, shared: &Shared<S>, epoch: u64) {
         if !shared.forwards {
             return;
@@ -394,8 +395,8 @@ pub(crate) struct SubEpochs {
 }
 
 impl SubEpochs {
-    /// Returns the checkpoint before an operation: the start of its sub-epoch. The last sub-epoch has all further
-    /// operations.
+    /// Returns the checkpoint before an operation: the index of the first operation in the same sub-epoch. The last
+    /// sub-epoch contains all further operations.
     pub(crate) fn checkpoint(self, operation: usize) -> usize {
         (operation / self.operations).min(self.number - 1) * self.operations
     }

@@ -1,9 +1,9 @@
-//! Mailbox for one epoch: a worker posts the epoch, another worker commits it, and the first worker gets it back.
+//! Mailbox for one epoch: a worker posts the epoch, another worker commits it, and the first worker gets the epoch back.
 
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// See the module documentation.
+/// Mailbox for one epoch. See the module documentation.
 pub(crate) struct Mailbox<P> {
     /// [`EMPTY`], [`RETURNED`], or `2 * epoch + 2` for a posted epoch.
     state: AtomicU64,
@@ -26,30 +26,30 @@ impl<P> Mailbox<P> {
         self.state.store(2 * number + 2, Ordering::Release);
     }
 
-    /// Returns true if this epoch is posted here.
+    /// Returns true if epoch `number` is posted in this mailbox.
     #[inline]
     pub(crate) fn holds(&self, number: u64) -> bool {
         self.state.load(Ordering::Acquire) == 2 * number + 2
     }
 
-    /// Takes the posted epoch, unless it was taken before.
+    /// Takes the posted epoch; `None` if the epoch was taken before.
     pub(crate) fn take(&self) -> Option<P> {
         self.epoch.lock().take()
     }
 
-    /// Returns a committed epoch to its owner.
+    /// Returns a committed epoch to the worker that posted it.
     pub(crate) fn give_back(&self, epoch: P) {
         *self.epoch.lock() = Some(epoch);
         self.state.store(RETURNED, Ordering::Release);
     }
 
-    /// Returns true if the epoch has been returned.
+    /// Returns true if the posted epoch has been returned.
     #[inline]
     pub(crate) fn has_returned(&self) -> bool {
         self.state.load(Ordering::Acquire) == RETURNED
     }
 
-    /// Takes a returned epoch and empties the mailbox.
+    /// Takes the returned epoch and empties the mailbox.
     pub(crate) fn collect(&self) -> Option<P> {
         let epoch = self.epoch.lock().take();
         self.state.store(EMPTY, Ordering::Relaxed);

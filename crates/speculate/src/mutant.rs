@@ -1,6 +1,6 @@
-//! Mutants: the protocol with one protection removed, to test that the campaigns detect its absence.
+//! Mutants: the protocol with one protection removed, to test that the campaigns detect the defect.
 //!
-//! The feature `mutants` compiles the switches in; without it, [`is_mutant`] is the constant `false`. The environment
+//! The feature `mutants` compiles the mutants in; without it, [`is_mutant`] is the constant `false`. The environment
 //! variable `LOCKSTEP_SPECULATE_MUTANT`, read once, names the active mutant. To add a mutant, add a line to the list below
 //! and `is_mutant(Mutant::SkipThis)` at the protection, and run `cargo xtask torture mutants --mutant skip-this` with
 //! several seeds.
@@ -12,7 +12,7 @@ compile_error!(
 
 macro_rules! mutants {
     ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
-        /// The protections that can be left out.
+        /// Protections that can be removed.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[cfg_attr(not(feature = "mutants"), allow(unreachable_pub, reason = "seen by campaigns only"))]
         pub enum Mutant {
@@ -53,14 +53,14 @@ mutants! {
 #[cfg(feature = "mutants")]
 pub const VARIABLE: &str = "LOCKSTEP_SPECULATE_MUTANT";
 
-/// Returns true if this protection is removed.
+/// Returns true if the protection of this mutant is removed.
 #[cfg(not(feature = "mutants"))]
 #[inline(always)]
 pub(crate) const fn is_mutant(_: Mutant) -> bool {
     false
 }
 
-/// Returns true if this protection is removed.
+/// Returns true if the protection of this mutant is removed.
 #[cfg(feature = "mutants")]
 #[inline]
 pub(crate) fn is_mutant(mutant: Mutant) -> bool {

@@ -1,7 +1,7 @@
 //! Detection of a loop that begins inside the body of another loop.
 //!
-//! The mark belongs to a thread, and counts only on the thread's own stack, where calls are nested. Fibers share a thread:
-//! a loop that begins on one fiber during the loop of another fiber is not nested in it.
+//! The mark belongs to a thread. It counts only for calls on the thread's own stack, which are nested. Fibers share a
+//! thread: if a loop begins on one fiber during the loop of another fiber, the loops are not nested.
 
 #![allow(unsafe_code)]
 
@@ -10,17 +10,17 @@ use std::cell::Cell;
 use crate::sync::thread_local;
 
 thread_local! {
-    /// True while this thread works on a loop on its own stack.
+    /// True while a call on this thread's own stack works on a loop.
     static IN_LOOP: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Guard that marks this thread as working on a loop.
+/// Guard that marks this thread as working on a loop until it is dropped.
 pub(crate) struct LoopGuard {
     is_marked: bool,
 }
 
 impl LoopGuard {
-    /// Marks the thread; returns `None` inside the body of a loop.
+    /// Marks the thread as working on a loop; `None` if the caller is inside the body of a loop.
     pub(crate) fn begin() -> Option<LoopGuard> {
         let is_marked = is_own_stack();
         if is_marked && IN_LOOP.with(|in_loop| in_loop.replace(true)) {
@@ -47,7 +47,7 @@ fn is_own_stack() -> bool {
     OWN.with(|own| own.contains(&here()))
 }
 
-/// Returns an address on the current stack.
+/// Returns the current stack pointer.
 #[cfg(all(target_os = "linux", not(miri), not(shuttle)))]
 #[inline(always)]
 fn here() -> usize {
@@ -71,7 +71,7 @@ fn is_own_stack() -> bool {
     true
 }
 
-/// Returns the addresses of the thread's own stack, or all addresses if the system does not report them.
+/// Returns the address range of the thread's own stack, or all addresses if the system does not report the range.
 #[cfg(all(target_os = "linux", not(miri), not(shuttle)))]
 fn own_stack() -> std::ops::Range<usize> {
     let mut attributes = std::mem::MaybeUninit::<libc::pthread_attr_t>::uninit();

@@ -1,7 +1,7 @@
-//! Threads that work on a loop together with the thread that called it.
+//! Thread pool: threads that work on a loop together with the thread that called it.
 //!
-//! A loop takes microseconds, and waking a sleeping thread takes about fifty. An idle thread therefore spins for a while
-//! before it sleeps, and does not sleep while the program keeps the threads awake.
+//! A loop takes microseconds, and waking a sleeping thread takes about fifty microseconds. An idle thread therefore spins
+//! for a while before it sleeps, and does not sleep while a guard of the program keeps the threads awake.
 #![allow(unsafe_code)]
 
 use std::any::Any;
@@ -20,7 +20,7 @@ use crate::sync::{Mutex, Spin, TimeLimit};
 /// Time that an idle thread spins before it sleeps.
 const SPIN_TIME: Duration = Duration::from_micros(200);
 
-/// Closure that all threads run, each with its number. It lives until [`Pool::broadcast`] returns.
+/// Closure that all threads run, each with its own number. The closure lives until [`Pool::broadcast`] returns.
 #[derive(Clone, Copy)]
 struct Job(*const (dyn Fn(usize) + Sync));
 
@@ -29,19 +29,19 @@ unsafe impl Send for Job {}
 
 /// State that the threads share.
 struct Shared {
-    /// Number of jobs so far: a change of the number means a new job.
+    /// Number of jobs so far. A change of this number announces a new job.
     jobs: CachePadded<AtomicU64>,
     job: Mutex<Option<Job>>,
-    /// Number of threads, the calling one excluded, that have not finished the job.
+    /// Number of threads, without the calling thread, that have not finished the current job.
     running: CachePadded<AtomicUsize>,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
-    /// Number of active requests to stay awake.
+    /// Number of active requests to keep the threads awake.
     awake: AtomicUsize,
     asleep: Box<[AtomicBool]>,
     closing: AtomicBool,
 }
 
-/// Threads that wait for jobs.
+/// Pool of threads that wait for jobs.
 pub(crate) struct Pool {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -70,13 +70,15 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Returns true if the threads run in this process, and not in a process from which this one was forked.
+    /// Returns true if the threads run in the current process. They do not if this process was forked from the one that
+    /// started them.
     pub(crate) fn is_here(&self) -> bool {
         self.threads.is_empty() || self.process.is_this()
     }
 
-    /// Runs `job` with number 0 on the calling thread and with numbers 1 and up on the other threads; returns when all have
-    /// finished. A panic of any thread is resumed on the calling thread. Only one call can be active.
+    /// Runs `job` with number 0 on the calling thread, and with the numbers from 1 on the other threads. Returns after all
+    /// threads have finished the job. A panic of any thread is resumed on the calling thread. Only one call can be active at
+    /// a time.
     pub(crate) fn broadcast(&mut self, job: &(dyn Fn(usize) + Sync)) {
         if self.threads.is_empty() {
             return job(0);
@@ -93,7 +95,8 @@ impl Pool {
         self.forget_panic();
         *self.shared.job.lock() = Some(Job(job_static));
         self.shared.running.store(self.threads.len(), Ordering::Relaxed);
-        // SeqCst, as in `next_job`: either the thread sees the new number before it sleeps, or this thread sees it asleep.
+        // SeqCst, as in `next_job`: either the other thread sees the new number before it sleeps, or this thread sees that
+        // it sleeps.
         self.shared.jobs.fetch_add(1, Ordering::SeqCst);
         self.wake();
         let ended = JoinGuard(&self.shared);
@@ -105,7 +108,7 @@ impl Pool {
         }
     }
 
-    /// Drops the panic of another thread, kept from a job in which the calling thread has panicked as well.
+    /// Drops the panic of another thread that is left from an earlier job, in which the calling thread has panicked as well.
     fn forget_panic(&self) {
         let panic = self.shared.panic.lock().take();
         panic.into_iter().for_each(discard);
@@ -133,7 +136,7 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         if !self.is_here() {
-            // The threads can neither be joined nor hold a lock that will be released.
+            // In a forked process the threads do not exist: they can neither be joined nor release a lock that they hold.
             return self.threads.drain(..).for_each(std::mem::forget);
         }
         self.forget_panic();
@@ -141,7 +144,7 @@ impl Drop for Pool {
         self.wake();
         for thread in self.threads.drain(..) {
             thread.thread().unpark();
-            // A thread catches the panics of its jobs.
+            // Joining returns no panic, because a thread catches the panics of its jobs.
             let _ = thread.join();
         }
     }
@@ -159,7 +162,7 @@ impl Drop for JoinGuard<'_> {
     }
 }
 
-/// Runs jobs until the pool is dropped.
+/// Runs jobs as thread number `number` until the pool is dropped.
 fn serve(shared: &Shared, number: usize) {
     let mut done = 0;
     loop {
@@ -185,7 +188,7 @@ fn serve(shared: &Shared, number: usize) {
     }
 }
 
-/// Waits for a job other than number `done`; returns `None` when the pool is dropped.
+/// Waits until the number of the latest job differs from `done` and returns it; `None` when the pool is dropped.
 fn next_job(shared: &Shared, number: usize, done: u64) -> Option<u64> {
     let time_limit = TimeLimit::begin(SPIN_TIME, 3);
     let mut spin = Spin::default();

@@ -1,13 +1,13 @@
-//! Prefetches of cache lines from other cores before they are written.
+//! Prefetches of cache lines that other cores may hold, before they are written.
 
 #![allow(unsafe_code)]
 
 /// Size of a cache line, in bytes.
 const LINE: usize = 64;
-/// Maximum number of lines per call: the processor can track few more outstanding prefetches.
+/// Maximum number of lines per call: a processor can track only few outstanding prefetches.
 const MOST: usize = 256;
 
-/// Prefetches the cache lines of this many bytes for writing; harmless for any address.
+/// Prefetches the cache lines of `bytes` bytes from the address `from` for writing. Any address is permitted.
 #[inline]
 pub(crate) fn prefetch_write(from: *const u8, bytes: usize) {
     for line in (0..bytes.min(MOST * LINE)).step_by(LINE) {

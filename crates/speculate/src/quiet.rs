@@ -1,4 +1,4 @@
-//! Panics that are not reported: those of destructors and undo closures of discarded epochs.
+//! Panics that are not reported: panics of destructors and undo closures of discarded epochs.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,9 +10,9 @@ pub(crate) fn quietly(call: impl FnOnce()) {
     }
 }
 
-/// Drops a panic payload without reporting it. Its destructor may panic in turn.
+/// Drops a panic payload without reporting it. The destructor of the payload may panic in turn.
 pub(crate) fn discard(payload: Box<dyn Any + Send>) {
-    /// Maximum number of payloads, each from the destructor of the one before, that are dropped; the next one is leaked.
+    /// Maximum number of payloads to drop, each from the destructor of the previous payload; the next payload is leaked.
     const MOST: usize = 16;
     let mut payload = payload;
     for _ in 0..MOST {
@@ -24,7 +24,7 @@ pub(crate) fn discard(payload: Box<dyn Any + Send>) {
     std::mem::forget(payload);
 }
 
-/// Drops all values, one by one; returns the first panic of a destructor.
+/// Drops all values of a vector, one by one. Returns the first panic of a destructor as an error.
 pub(crate) fn drop_each<T>(values: &mut Vec<T>) -> std::thread::Result<()> {
     let mut first_panic = Ok(());
     for value in values.drain(..) {
@@ -38,12 +38,12 @@ pub(crate) fn drop_each<T>(values: &mut Vec<T>) -> std::thread::Result<()> {
     first_panic
 }
 
-/// Values of an epoch. Values left when the vector is dropped are discarded, and panics of their destructors are not
-/// reported.
+/// Values of an epoch. If values are left when the vector is dropped, they are discarded, and panics of their destructors
+/// are not reported.
 pub(crate) struct QuietVec<T>(pub(crate) Vec<T>);
 
 impl<T> QuietVec<T> {
-    /// Drops all values; panics are not reported.
+    /// Drops all values without reporting panics of their destructors.
     pub(crate) fn clear(&mut self) {
         if let Err(payload) = drop_each(&mut self.0) {
             discard(payload);
@@ -57,7 +57,7 @@ impl<T> Drop for QuietVec<T> {
     }
 }
 
-/// A value of an epoch that may be discarded: panics of its destructor are not reported unless the value is taken.
+/// Value of an epoch that may be discarded. A panic of its destructor is not reported, unless the value was taken.
 pub(crate) struct Quiet<T>(Option<T>);
 
 impl<T> Quiet<T> {
@@ -65,7 +65,7 @@ impl<T> Quiet<T> {
         Quiet(Some(value))
     }
 
-    /// Takes the value of an epoch that is not discarded.
+    /// Takes the value, because its epoch is not discarded.
     pub(crate) fn take(mut self) -> Option<T> {
         self.0.take()
     }

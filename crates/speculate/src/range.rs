@@ -12,8 +12,8 @@ use crate::scan::{ExpectedRows, Scan, forwarded_writes};
 use crate::store::{KeyAndValue, KeyRange, RangeStore};
 
 impl<S: RangeStore> Epoch<'_, S> {
-    /// Returns the first `most` rows of a range (both ends included), in ascending order, as a sequential run would read
-    /// them here.
+    /// Returns the first `most` rows of the range from `first` to `last` (both included), in ascending order. These are the
+    /// rows that a sequential run would read here.
     ///
     /// # Errors
     /// Returns an error of the store.
@@ -23,7 +23,7 @@ impl<S: RangeStore> Epoch<'_, S> {
         Ok(self.log.scan(at).map(Scan::rows).unwrap_or_default())
     }
 
-    /// Passes these rows to `show` one by one, without copies, until `show` breaks.
+    /// Passes the rows that `Epoch::range` would return to `show` one by one, without copies, until `show` breaks.
     ///
     /// # Errors
     /// As for [`Epoch::range`].
@@ -43,7 +43,7 @@ impl<S: RangeStore> Epoch<'_, S> {
         Ok(())
     }
 
-    /// Passes each of these rows to `change` and writes the result; returns the number of rows.
+    /// Passes each row that `Epoch::range` would return to `change` and writes the result. Returns the number of rows.
     ///
     /// # Errors
     /// As for [`Epoch::range`].
@@ -72,7 +72,7 @@ impl<S: RangeStore> Epoch<'_, S> {
         Ok(rows)
     }
 
-    /// Reads a range or replays a recorded read; returns the index of the read in the log.
+    /// Reads a range, or replays a recorded read. Returns the index of the range read in the log.
     fn scan(&mut self, range: KeyRange<S::Key>, most: usize, site: Site) -> Result<usize, S::Error> {
         let at = self.next;
         let recorded = self.replay(|op| matches!(op, Op::Scan { scan, .. } if scan.range == range).then_some(()));
@@ -83,13 +83,13 @@ impl<S: RangeStore> Epoch<'_, S> {
         let overlays =
             self.last_before().map_or_else(Vec::new, |_| forwarded_writes::<S>(self.shared, self.number, &range));
         let all = own_writes(self, &range, self.first_unwritten()..self.next);
-        // Writes of earlier iterations, which the store has received when it confirms the range.
+        // Writes of earlier iterations: the store has received them when it confirms the range.
         let written = if self.in_turn {
             own_writes(self, &range, self.first_unwritten()..self.iteration_start)
         } else {
             Vec::new()
         };
-        // Additional rows of the store, because the overlaid writes may delete some.
+        // More rows than `most` are requested from the store, because the overlaid writes may delete some rows.
         let store_limit = most.saturating_add(overlays.len() + all.len());
         let (seen, mut rows) = match &mut self.order {
             Some(order) => {
@@ -116,7 +116,7 @@ impl<S: RangeStore> Epoch<'_, S> {
                 }
             },
         };
-        // Nothing is known of the range behind the last row that was requested from the store.
+        // The rows of the range behind the last row that the store returned are unknown.
         let whole = rows.len() < store_limit;
         let known = rows.last().map(|(key, _)| key.clone()).filter(|_| !whole);
         overlay(&mut rows, known.as_ref(), overlays.iter().map(|(key, _, _, value)| (key, value.as_deref())));
@@ -147,7 +147,7 @@ pub enum Change<V> {
     Delete,
 }
 
-/// Applies writes to rows that are complete up to the key `known` (`None`: complete).
+/// Applies `writes` to `rows`, which are complete up to the key `known`; if `known` is `None`, all rows are complete.
 fn overlay<'w, K: Ord + Clone + 'w, V: Clone + 'w>(
     rows: &mut Vec<(K, V)>,
     known: Option<&K>,
@@ -163,7 +163,8 @@ fn overlay<'w, K: Ord + Clone + 'w, V: Clone + 'w>(
     }
 }
 
-/// Returns the writes of these operations to keys of a range: the last value of each key, `None` if it was deleted.
+/// Returns the writes of the epoch's operations in an index range to keys of a key range: for each key its last value, or
+/// `None` if the key was deleted.
 fn own_writes<S: RangeStore>(
     epoch: &Epoch<'_, S>,
     range: &KeyRange<S::Key>,

@@ -1,4 +1,4 @@
-//! A range read of an epoch, and its validation.
+//! Range read of an epoch, and its validation.
 
 use std::sync::Arc;
 
@@ -7,32 +7,32 @@ use crate::forward::{Site, WriteId};
 use crate::shared::{Shared, StaleRead};
 use crate::store::{KeyAndValue, KeyRange, RangeRow, RangeStore, SeenRange, SeenRows, Store};
 
-/// Rows that a body got, in ascending order. A body that is run again gets the same rows.
+/// Rows that a body got from a range read, in ascending order. A body that is run again gets the same rows.
 pub(crate) type Rows<S> = Arc<[KeyAndValue<S>]>;
 
-/// A range read.
+/// Recorded range read of an epoch.
 pub(crate) struct Scan<S: Store> {
     pub(crate) range: KeyRange<S::Key>,
     /// Rows that the store returned; `None` if the read was a locked read in order.
     store_rows: Option<Vec<RangeRow<S>>>,
     /// Rows that the store should have when all earlier epochs have committed.
     expected: ExpectedRows<S>,
-    /// Writes of earlier epochs that were overlaid on the rows, in the order of keys.
+    /// Numbers of the writes of earlier epochs that were overlaid on the rows, in the order of keys.
     forwarded: Vec<WriteId>,
-    /// Rows that the body got; `None` if they are the rows of the store.
+    /// Rows that the body got; `None` if they are the same as the rows of the store.
     returned_rows: Option<Rows<S>>,
-    /// The epoch also writes keys of the range.
+    /// True if the epoch also writes keys of the range.
     pub(crate) to_write: bool,
-    /// Functions of [`RangeStore`], for code that knows only [`Store`].
+    /// Functions of [`RangeStore`], for code that is generic over [`Store`] only.
     vtable: Vtable<S>,
 }
 
-/// Rows that a range of the store should have in order.
+/// Rows that a range of the store should have when the range is confirmed in order.
 pub(crate) enum ExpectedRows<S: Store> {
-    /// The first rows of the range, at most `most`, are the rows that were read.
+    /// The first rows of the range, at most `most`, should be the rows that the unlocked read returned.
     AsSeen { most: usize },
-    /// Writes of earlier epochs, or of iterations that are followed by their `then`, are overlaid on the rows that were
-    /// read: in `range`, the store has exactly `rows`.
+    /// Writes of earlier epochs, or of iterations that are followed by their `then`, have been overlaid on the rows of the
+    /// unlocked read: in `range`, the store should have exactly `rows`.
     Overlaid { range: KeyRange<S::Key>, rows: Vec<(S::Key, S::Value)> },
 }
 
@@ -44,13 +44,13 @@ struct Vtable<S: Store> {
     forwarded_writes: ForwardedWritesFn<S>,
 }
 
-/// See [`RangeStore::confirm_range`].
+/// Function that confirms a range: see [`RangeStore::confirm_range`].
 type ConfirmFn<S> = fn(&S, &mut <S as Store>::Order, SeenRange<'_, S>) -> Result<bool, <S as Store>::Error>;
 
-/// Returns the newest writes of earlier epochs to keys of a range, in the order of keys.
+/// Function that returns the newest writes of earlier epochs to keys of a range, in the order of keys.
 type ForwardedWritesFn<S> = fn(&Shared<S>, u64, &KeyRange<<S as Store>::Key>) -> Vec<Overlay<S>>;
 
-/// A write that is overlaid on a range: its key, number, site and value.
+/// Write that is overlaid on a range: its key, number, site and value.
 pub(crate) type Overlay<S> = (<S as Store>::Key, WriteId, Site, Option<Arc<<S as Store>::Value>>);
 
 impl<S: RangeStore> Scan<S> {
@@ -72,12 +72,12 @@ impl<S: RangeStore> Scan<S> {
 }
 
 impl<S: Store> Scan<S> {
-    /// Number of rows that the body got.
+    /// Returns the number of rows that the body got.
     pub(crate) fn len(&self) -> usize {
         self.returned_rows.as_ref().map_or(self.store_rows.as_ref().map_or(0, Vec::len), |rows| rows.len())
     }
 
-    /// Size of the keys and values that the scan keeps, in bytes.
+    /// Returns the size of the keys and values that the scan keeps, in bytes.
     pub(crate) fn bytes(&self, store: &S) -> usize {
         let size = |(key, value): (&S::Key, &S::Value)| store.size(key, Some(value));
         let store_rows = self.store_rows.iter().flatten().map(|row| size((&row.key, &row.value)));
@@ -90,7 +90,7 @@ impl<S: Store> Scan<S> {
         store_rows.chain(returned_rows).chain(expected.iter().map(|(key, value)| size((key, value)))).sum()
     }
 
-    /// Returns a row that the body got.
+    /// Returns row number `row` of the rows that the body got.
     pub(crate) fn returned_row(&self, row: usize) -> Option<(&S::Key, &S::Value)> {
         match &self.returned_rows {
             Some(rows) => rows.get(row).map(|(key, value)| (key, value)),
@@ -106,17 +106,18 @@ impl<S: Store> Scan<S> {
         }
     }
 
-    /// Converts the index of a row that the body got to the index among the store's rows, if the body got these.
+    /// Converts the index of a row that the body got to the index of the row in the store's rows; `None` if the body got
+    /// other rows.
     pub(crate) fn store_index(&self, row: usize) -> Option<usize> {
         self.returned_rows.is_none().then_some(row)
     }
 
-    /// Returns true if a key is in the range.
+    /// Returns true if a key is in the range of this read.
     pub(crate) fn contains(&self, key: &S::Key) -> bool {
         (self.vtable.contains)(&self.range, key)
     }
 
-    /// Returns the index of a key among the store's rows, if the range is confirmed without overlaid writes: otherwise an
+    /// Returns the index of a key in the store's rows. `None` if the range is confirmed with overlaid writes, because an
     /// earlier epoch may have deleted the row since.
     pub(crate) fn position(&self, key: &S::Key) -> Option<usize> {
         if matches!(self.expected, ExpectedRows::Overlaid { .. }) {
@@ -125,12 +126,12 @@ impl<S: Store> Scan<S> {
         self.store_rows.as_ref().and_then(|rows| (self.vtable.position)(rows, key))
     }
 
-    /// Returns a row of the store, as the unlocked read returned it.
+    /// Returns row number `row` of the store, as the unlocked read returned it.
     pub(crate) fn store_row(&self, row: usize) -> Option<&RangeRow<S>> {
         self.store_rows.as_ref().and_then(|rows| rows.get(row))
     }
 
-    /// Checks that the overlaid writes of earlier epochs are still the newest; otherwise returns the violation.
+    /// Checks that the overlaid writes of earlier epochs are still the newest writes. If not, returns the violation.
     pub(crate) fn stale_read(&self, shared: &Shared<S>, epoch: u64, at: usize) -> Option<StaleRead> {
         self.store_rows.as_ref()?;
         let now = (self.vtable.forwarded_writes)(shared, epoch, &self.range);
@@ -141,7 +142,7 @@ impl<S: Store> Scan<S> {
         Some(StaleRead { at, writer, may_wait: true, injected: false })
     }
 
-    /// Locks the range; returns true if it still has the rows that were read.
+    /// Locks the range. Returns true if the store has the expected rows.
     pub(crate) fn confirm<E>(&self, store: &S, order: &mut S::Order) -> Result<bool, LoopError<E, S::Error>> {
         let Some(rows) = &self.store_rows else { return Ok(true) };
         let to_write = self.to_write;
@@ -157,7 +158,7 @@ impl<S: Store> Scan<S> {
     }
 }
 
-/// See [`ForwardedWritesFn`].
+/// Returns the newest writes of earlier epochs to keys of a range: see [`ForwardedWritesFn`].
 pub(crate) fn forwarded_writes<S: RangeStore>(
     shared: &Shared<S>,
     epoch: u64,

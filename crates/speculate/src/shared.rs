@@ -10,38 +10,41 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 /// State that the epochs of a loop share.
 pub(crate) struct Shared<S: Store> {
     pub(crate) directory: Directory<S::Key, S::Value, S::Stamp>,
-    /// Number of the homefree epoch: all epochs before it have committed.
+    /// Number of the homefree epoch, which holds the token: all epochs before it have committed.
     pub(crate) token: CachePadded<AtomicU64>,
     /// Largest number of operations of a committed epoch.
     pub(crate) most_operations: CachePadded<AtomicUsize>,
     /// Size of the largest log of a committed epoch, in bytes of keys and values.
     pub(crate) most_bytes: CachePadded<AtomicUsize>,
-    /// The loop has ended early: no further epoch commits.
+    /// True if the loop has ended early, so that no further epoch commits.
     pub(crate) stopped: AtomicBool,
-    /// Epochs read the uncommitted writes of earlier epochs in flight.
+    /// True if epochs read the uncommitted writes of earlier epochs in flight.
     pub(crate) forwards: bool,
-    /// Maximum number of consecutive epochs in flight.
+    /// Maximum number of consecutive epochs that are in flight at a time.
     pub(crate) window: u64,
-    /// Number of writes that each worker has forwarded or withdrawn. Each worker changes only its own counter.
+    /// Number of writes that each worker has forwarded or withdrawn, indexed by worker. Each worker changes only its own
+    /// counter.
     pub(crate) changes: Box<[CachePadded<AtomicU64>]>,
     /// Sites at which reads wait for earlier epochs.
     pub(crate) wait_sites: WaitSites,
-    /// Epoch whose body each worker runs, or [`NONE`]. Maintained only if reads wait for forwarded writes.
+    /// Epoch whose body each worker runs, or [`NONE`], indexed by worker. Maintained only if reads wait for forwarded
+    /// writes.
     pub(crate) running: Box<[CachePadded<AtomicU64>]>,
 }
 
-/// Value in `running` of a worker without a body.
+/// Value in `running` of a worker that runs no body.
 const NONE: u64 = u64::MAX;
 
-/// Number of operations that each epoch may always execute speculatively.
+/// Number of operations that an epoch may always execute speculatively.
 const BUDGET: usize = 8192;
-/// Number of bytes that each epoch may always keep speculatively.
+/// Number of bytes of keys and values that an epoch may always keep speculatively.
 pub(crate) const BYTES: usize = 16 << 20;
-/// Limit of operations and of bytes, as a multiple of the largest committed epoch.
+/// Factor between the size of the largest committed epoch and the size limit of a speculative epoch, in operations and in
+/// bytes.
 const BUDGET_TIMES: usize = 16;
 
 impl<S: Store> Shared<S> {
-    /// Sum of `changes`: it changes whenever a write is forwarded or withdrawn.
+    /// Returns the sum of `changes`, which changes whenever a write is forwarded or withdrawn.
     pub(crate) fn generation(&self) -> u64 {
         self.changes.iter().map(|changes| changes.load(Ordering::Acquire)).sum()
     }
@@ -52,8 +55,8 @@ impl<S: Store> Shared<S> {
         !self.wait_sites.is_empty() && self.forwards
     }
 
-    /// Records that a worker is about to run the body of an epoch. Must be called before any later epoch is taken, and
-    /// before the epoch withdraws a write.
+    /// Records that a worker is about to run the body of an epoch. The caller must call this function before any later epoch
+    /// is taken, and before the epoch withdraws a write.
     #[inline]
     pub(crate) fn body_begins(&self, worker: usize, epoch: u64) {
         if self.tracks_running() {
@@ -61,7 +64,7 @@ impl<S: Store> Shared<S> {
         }
     }
 
-    /// Records that a worker has run a body and has forwarded its writes.
+    /// Records that a worker has ended the body of its epoch. The writes of the body have been forwarded.
     #[inline]
     pub(crate) fn body_has_ended(&self, worker: usize) {
         if self.tracks_running() {
@@ -74,18 +77,19 @@ impl<S: Store> Shared<S> {
         self.running.iter().any(|epoch| (first..end).contains(&epoch.load(Ordering::Acquire)))
     }
 
-    /// Maximum number of operations of an epoch before it is homefree. An epoch that exceeds it has probably read
-    /// inconsistent values, and may never end.
+    /// Returns the maximum number of operations of an epoch before it is homefree. An epoch that exceeds this number has
+    /// probably read inconsistent values, and may never end.
     pub(crate) fn budget(&self) -> usize {
         self.most_operations.load(Ordering::Relaxed).saturating_mul(BUDGET_TIMES).max(BUDGET)
     }
 
-    /// Maximum number of bytes that an epoch may keep before it is homefree, for the same reason.
+    /// Returns the maximum number of bytes that an epoch may keep before it is homefree. An epoch that exceeds it may never
+    /// end.
     pub(crate) fn bytes_budget(&self) -> usize {
         self.most_bytes.load(Ordering::Relaxed).saturating_mul(BUDGET_TIMES).max(BYTES)
     }
 
-    /// Records the size of a committing epoch. The caller holds the token.
+    /// Records the size of an epoch that commits. The caller holds the token.
     pub(crate) fn record_size(&self, operations: usize, bytes: usize) {
         for (most, new) in [(&self.most_operations, operations), (&self.most_bytes, bytes)] {
             if new > most.load(Ordering::Relaxed) {
@@ -103,20 +107,20 @@ impl<S: Store> Shared<S> {
         self.running.iter_mut().for_each(|epoch| *epoch.get_mut() = NONE);
     }
 
-    /// Returns the last epoch before this one, if its forwarded writes may be read.
+    /// Returns the last epoch before `epoch`; `None` if there is none, or if writes are not forwarded.
     #[inline]
     pub(crate) fn last_before(&self, epoch: u64) -> Option<u64> {
         epoch.checked_sub(1).filter(|_| self.forwards)
     }
 
-    /// First epoch that can be in flight together with `epoch`, which is in flight.
+    /// Returns the first epoch that can be in flight at the same time as `epoch`, which is in flight.
     pub(crate) fn first_concurrent(&self, epoch: u64) -> u64 {
         (epoch + 1).saturating_sub(self.window)
     }
 }
 
-/// Guard that ends the loop on drop, also during a panic, unless it is forgotten: the other workers must not wait for this
-/// one.
+/// Guard that ends the loop when it is dropped, also during a panic, so that the other workers do not wait for this worker.
+/// A worker that ends normally forgets the guard.
 pub(crate) struct StopGuard<'a, S: Store>(pub(crate) &'a Shared<S>);
 
 impl<S: Store> Drop for StopGuard<'_, S> {
@@ -125,16 +129,16 @@ impl<S: Store> Drop for StopGuard<'_, S> {
     }
 }
 
-/// A violated read.
+/// Violation of a read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StaleRead {
-    /// Index of the read in the log.
+    /// Index of the wrong read in the log.
     pub(crate) at: usize,
-    /// Site of the missed write, if an earlier epoch made it.
+    /// Site of the write that the read missed, if an earlier epoch made the write.
     pub(crate) writer: Option<Site>,
-    /// Waiting for earlier epochs could have helped.
+    /// True if waiting for earlier epochs could have prevented the violation.
     pub(crate) may_wait: bool,
-    /// The read was correct: the violation is injected.
+    /// True if the violation is injected: the read was correct.
     pub(crate) injected: bool,
 }
 

@@ -1,10 +1,10 @@
-//! Simulation of a traced loop on a machine with any number of processors, by the rules of this crate's runtime.
+//! Simulation of a traced loop on a machine with any number of processors, by the scheduling rules of this crate.
 //!
-//! The figures of the paper are of simulated processors. Here a trace of a real run
-//! ([`Options::trace`](crate::Options::trace)) supplies the operations of each epoch and their durations; the simulation
-//! computes the starts of epochs, the violations, and the waits for the token. The model omits two effects: more processors
-//! share the memory's bandwidth, and rows move between caches more often. The caller supplies the latencies of the token
-//! and of an epoch between processors.
+//! The measurements in the paper are of simulated processors. Here a trace of a real run
+//! ([`Options::trace`](crate::Options::trace)) supplies the operations of each epoch and their durations. The simulation
+//! computes the start times of epochs, the violations, and the waits for the token. The model omits two effects of more
+//! processors: they share the memory's bandwidth, and rows move between their caches more often. The caller supplies the
+//! latencies of passing the token, and of handing out an epoch, between processors.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,50 +12,50 @@ use smallvec::SmallVec;
 
 use crate::trace::{EpochTrace, LoopTrace, OpKind, TracedOp};
 
-/// Parameters of the machine, and of the speculation on it.
+/// Parameters of the simulated machine, and of the speculation on it.
 #[derive(Clone, Copy, Debug)]
 pub struct Machine {
     /// Number of processors.
     pub cpus: usize,
     /// Latency of passing the token to another processor, in nanoseconds.
     pub hop_ns: u64,
-    /// Latency until another processor has its first epoch, in nanoseconds.
+    /// Latency from the start of the loop until another processor has its first epoch, in nanoseconds.
     pub fork_ns: u64,
-    /// Number of sub-epochs per epoch, and number of operations of each except the last: see
+    /// Number of sub-epochs per epoch, and number of operations of each sub-epoch except the last: see
     /// [`Options::sub_epochs`](crate::Options::sub_epochs).
     pub sub_epochs: (usize, usize),
     /// True if epochs read the uncommitted writes of earlier epochs.
     pub forwarding: bool,
-    /// State that epochs share in addition to the rows.
+    /// Shared state of the engine that epochs access in addition to the rows.
     pub shared: SharedState,
 }
 
-/// Dependences between epochs that exist in an engine that was not changed for speculation (paper, sections 4 and 5.5).
-/// Each is a variable that operations read and then write.
+/// Dependences between epochs in an engine that was not changed for speculation (paper, sections 4 and 5.5). Each dependence
+/// is a variable that operations read and then write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SharedState {
-    /// Operations take locks at once: the operations of a group share the head of a lock queue (section 4.1).
+    /// Operations take locks at once: operations on keys of one group share the head of a lock queue (section 4.1).
     pub eager_locks: bool,
     /// Writes are logged at once, at the single tail of the log (section 4.2).
     pub log_at_once: bool,
     /// Each operation increments a shared counter.
     pub statistics: bool,
-    /// Operations of a group store the last page in a shared variable (section 4.3).
+    /// Operations on keys of one group store the last accessed page in a shared variable (section 4.3).
     pub last_page: bool,
 }
 
 /// Result of simulating a loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Simulated {
-    /// Duration of the loop, in nanoseconds.
+    /// Total duration of the loop, in nanoseconds.
     pub total_ns: u64,
-    /// Nanoseconds of bodies and commits that were not discarded, summed over all processors like the following times.
+    /// Nanoseconds of bodies and commits that were not discarded. This and the following times are sums over all processors.
     pub busy_ns: u64,
-    /// Nanoseconds of discarded work.
+    /// Nanoseconds of work that was discarded after violations.
     pub failed_ns: u64,
     /// Nanoseconds that completed bodies waited for the token.
     pub token_ns: u64,
-    /// Nanoseconds without an epoch.
+    /// Nanoseconds in which processors had no epoch.
     pub idle_ns: u64,
     /// Number of rewinds of epochs.
     pub violations: u64,
@@ -77,12 +77,12 @@ impl std::ops::AddAssign for Simulated {
 #[must_use]
 pub fn simulate(trace: &LoopTrace, machine: &Machine) -> Simulated {
     let cpus = machine.cpus.max(1);
-    // Time at which each processor takes its next epoch.
+    // Times at which the processors are free to take their next epoch.
     let fork = |cpu| trace.setup_ns + if cpu == 0 { 0 } else { machine.fork_ns };
     let mut free: Vec<u64> = (0..cpus).map(fork).collect();
     let mut writes = Writes::default();
     let mut sum = Simulated { busy_ns: trace.setup_ns, ..Simulated::default() };
-    // Time at which the previous epoch passed the token on, and its processor.
+    // Time at which the previous epoch passed the token on, and the processor that ran this epoch.
     let (mut passed_at, mut passed_by) = (trace.setup_ns, 0);
     for epoch in &trace.epochs {
         let cpu = (0..cpus).min_by_key(|&cpu| (free[cpu], cpu)).unwrap_or_default();
@@ -99,7 +99,7 @@ pub fn simulate(trace: &LoopTrace, machine: &Machine) -> Simulated {
         sum.violations += ended.violations;
         (passed_at, passed_by, free[cpu]) = (committed, cpu, committed);
     }
-    // The processor that began the loop continues when it has received the token.
+    // The processor that began the loop continues after it has received the token.
     sum.total_ns = passed_at + if passed_by == 0 { 0 } else { machine.hop_ns };
     sum.idle_ns = (cpus as u64 * sum.total_ns).saturating_sub(sum.busy_ns + sum.failed_ns + sum.token_ns);
     sum
@@ -115,19 +115,19 @@ enum Variable {
     LastPage(u64),
 }
 
-/// Start of an operation in its body, and the variables that it reads and writes.
+/// Operation of a body: its start time in the body, and the variables that it reads and writes.
 struct Step {
     at: u64,
     reads: Vec<Variable>,
     writes: Vec<Variable>,
 }
 
-/// The operations of a body.
+/// Operations of a body, in order.
 struct Steps(Vec<Step>);
 
 impl Steps {
     fn of(epoch: &EpochTrace, shared: SharedState) -> Steps {
-        // An epoch has its own value of each variable that it has accessed before.
+        // An epoch has its own copy of each variable that it has accessed before, so only the first access can be violated.
         let mut touched = HashSet::new();
         let step = |op: &TracedOp| {
             let keys = || op.keys.iter().map(|&key| Variable::Key(key));
@@ -153,27 +153,27 @@ impl Steps {
     }
 }
 
-/// A write of an epoch, with the interval in which other epochs can see it.
+/// Write of an epoch, with the time interval in which other epochs can see the write.
 #[derive(Clone, Copy, Debug)]
 struct WriteInterval {
     epoch: u64,
     step: usize,
     from: u64,
-    /// Time of the withdrawal.
+    /// Time at which the write was withdrawn; `u64::MAX` if it was not.
     to: u64,
 }
 
-/// All writes so far. The writes of a variable are in the order of epochs.
+/// All simulated writes so far. The writes of each variable are in the order of epochs.
 #[derive(Default)]
 struct Writes {
     by_variable: HashMap<Variable, Vec<WriteInterval>>,
-    /// Commit times of epochs, in the order of epochs.
+    /// Numbers and commit times of the committed epochs, in the order of epochs.
     committed: Vec<(u64, u64)>,
 }
 
 impl Writes {
-    /// Returns the writes of a variable that are relevant for an epoch at a time: those of earlier epochs, back to one that
-    /// had committed by then.
+    /// Returns the writes of a variable that are relevant for an epoch at time `at`: the writes of earlier epochs, back to
+    /// the newest write of an epoch that had committed by then.
     fn relevant_writes(&self, variable: Variable, epoch: u64, at: u64) -> SmallVec<[WriteInterval; 16]> {
         let mut found = SmallVec::new();
         for write in self.by_variable.get(&variable).into_iter().flatten().rev() {
@@ -188,12 +188,12 @@ impl Writes {
         found
     }
 
-    /// Commit time of an epoch; `u64::MAX` if it has not committed.
+    /// Returns the commit time of an epoch; `u64::MAX` if the epoch has not committed.
     fn committed_at(&self, epoch: u64) -> u64 {
         self.committed.binary_search_by_key(&epoch, |&(epoch, _)| epoch).map_or(u64::MAX, |at| self.committed[at].1)
     }
 
-    /// Returns the first time after `at` at which an epoch's read of a variable would get a different value than at `at`.
+    /// Returns the first time after `at` from which a read of a variable by this epoch would get another value than at `at`.
     fn changes_after(&self, variable: Variable, epoch: u64, at: u64) -> Option<u64> {
         let writes = self.relevant_writes(variable, epoch, at);
         let newest =
@@ -209,7 +209,7 @@ impl Writes {
         self.by_variable.entry(variable).or_default().push(write);
     }
 
-    /// Withdraws the writes of the newest epoch from a step on.
+    /// Withdraws, at time `at`, the writes of the newest epoch from step `from_step` on.
     fn withdraw(&mut self, steps: &Steps, epoch: u64, from_step: usize, at: u64) {
         let variables: HashSet<_> = steps.0[from_step..].iter().flat_map(|step| &step.writes).collect();
         for variable in variables {
@@ -224,20 +224,20 @@ impl Writes {
         self.committed.push((epoch, at));
     }
 
-    /// Returns true if an epoch has committed a write of a variable between two times.
+    /// Returns true if an epoch has committed a write of a variable after time `from` and not after time `to`.
     fn committed_between(&self, variable: Variable, from: u64, to: u64) -> bool {
         let written = self.by_variable.get(&variable).into_iter().flatten().rev().filter(|w| w.to == u64::MAX);
         written.map(|w| self.committed_at(w.epoch)).any(|at| from < at && at <= to)
     }
 }
 
-/// An epoch on its processor.
+/// Execution of an epoch on its processor.
 struct EpochRun<'a> {
     epoch: &'a EpochTrace,
     steps: &'a Steps,
     machine: &'a Machine,
     begun: u64,
-    /// Arrival time of the token.
+    /// Time at which the epoch gets the token.
     homefree: u64,
 }
 
@@ -252,7 +252,7 @@ impl EpochRun<'_> {
     /// Runs the body until it is correct and the token has arrived.
     fn speculate(&self, writes: &mut Writes) -> SpeculationOutcome {
         let steps = &self.steps.0;
-        // Offset to add to a step's time in the body: later runs begin later.
+        // Difference between the simulated time of a step and its time in the body. It grows with each run of the step.
         let mut offset = vec![self.begun; steps.len()];
         let mut end = self.begun + self.epoch.body_ns;
         let mut ended = SpeculationOutcome { homefree: end.max(self.homefree), failed_ns: 0, violations: 0 };
@@ -273,8 +273,8 @@ impl EpochRun<'_> {
         ended
     }
 
-    /// Returns the violation that is detected first, and its detection time: with forwarding, the next check after the
-    /// write; otherwise, the confirmation of the epoch.
+    /// Returns the step of the violation that is detected first, and the detection time. With forwarding, this is the time
+    /// of the next check after the write; without, the time of the epoch's confirmation.
     fn violation(&self, writes: &Writes, offset: &[u64], end: u64, homefree: u64) -> Option<(usize, u64)> {
         let steps = &self.steps.0;
         let reads =
@@ -290,7 +290,8 @@ impl EpochRun<'_> {
         found.min().map(|(detected, i)| (i, detected))
     }
 
-    /// Time at which an epoch detects an event: at its next check, or at once while it waits.
+    /// Returns the time at which an epoch detects an event: at its next check, or at once while the epoch waits for the
+    /// token.
     fn detection_time(&self, at: u64, offset: &[u64], end: u64) -> u64 {
         let every = self.machine.sub_epochs.1.clamp(1, 64);
         let checks = self.steps.0.iter().enumerate().step_by(every).map(|(i, step)| offset[i] + step.at);

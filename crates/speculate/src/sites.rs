@@ -1,27 +1,29 @@
-//! Read sites at which an epoch waits for earlier epochs instead of speculating that they do not write the key: the sites
-//! that the program has listed, and the sites that were violated often.
+//! Read sites at which an epoch waits for earlier epochs, instead of speculating that they do not write the key. These are
+//! the sites that the program has listed, and the sites with many violated reads.
 
 use std::fmt;
 
 use crate::forward::Site;
 
-/// Choice of the reads that wait until the earlier epochs that may write the key have written it or have ended.
+/// Choice of the reads that wait. Such a read waits until the earlier epochs that may write the key have written it or have
+/// ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waiting {
-    /// Reads at listed sites: [`Options::wait_at`](crate::Options::wait_at),
+    /// Reads at listed sites wait: see [`Options::wait_at`](crate::Options::wait_at) and
     /// [`Speculator::wait_at`](crate::Speculator::wait_at).
     Listed,
-    /// Reads at listed sites and, in later loops, reads at sites where more than a quarter of the reads was violated. After
-    /// some hundred loops such a site speculates again, to test whether the dependence still exists.
+    /// Reads at listed sites wait, and so do, in later loops, reads at sites where more than a quarter of the reads was
+    /// violated. After some hundred loops the reads at such a site speculate again, to test whether the dependence still
+    /// exists.
     Adaptive,
 }
 
-/// Source location, in the format of a profile.
+/// Place in the source code, in the format of a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SourcePlace {
     file: &'static str,
     line: u32,
-    /// `None` matches any column.
+    /// Column; `None` matches any column.
     column: Option<u32>,
 }
 
@@ -56,7 +58,7 @@ impl fmt::Display for SourcePlace {
     }
 }
 
-/// Read counts of a site that was violated at least once.
+/// Numbers of correct and of violated reads of a site that was violated at least once.
 #[derive(Clone, Copy, Debug)]
 struct SiteReads {
     site: Site,
@@ -66,7 +68,7 @@ struct SiteReads {
 }
 
 impl SiteReads {
-    /// Minimum number of reads before the share of violated reads is judged.
+    /// Minimum number of counted reads before the fraction of violated reads is judged.
     const MIN_READS: u64 = 32;
 
     /// Returns true if more than a quarter of the reads was violated; `None` if there are too few reads to decide.
@@ -76,7 +78,7 @@ impl SiteReads {
     }
 }
 
-/// Read counts of violated sites, of one worker in one loop.
+/// Read counts of the violated sites, as counted by one worker in one loop.
 #[derive(Debug, Default)]
 pub(crate) struct ReadCounts(Vec<SiteReads>);
 
@@ -90,7 +92,7 @@ impl ReadCounts {
         self.0.iter_mut().find(|reads| std::ptr::eq(reads.site, site) || reads.site == site)
     }
 
-    /// Counts a wrong read.
+    /// Counts a violated read of a site, and starts counting the site if necessary.
     pub(crate) fn count_violated(&mut self, site: Site) {
         self.add_site(site);
         if let Some(reads) = self.of(site) {
@@ -98,7 +100,7 @@ impl ReadCounts {
         }
     }
 
-    /// Counts a read of a committed epoch.
+    /// Counts a correct read, of a committed epoch, if the site is counted.
     pub(crate) fn count_correct(&mut self, site: Site) {
         if let Some(reads) = self.of(site) {
             reads.correct += 1;
@@ -113,7 +115,7 @@ impl ReadCounts {
     }
 }
 
-/// State of a read site.
+/// Current treatment of the reads at a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SiteState {
     Speculate,
@@ -123,15 +125,15 @@ enum SiteState {
     WaitFailed(u32),
 }
 
-/// All sites with counted violations.
+/// Read counts and states of all sites that were violated at least once.
 #[derive(Debug, Default)]
 pub(crate) struct SiteStats(Vec<(SiteReads, SiteState)>);
 
-/// Number of loops for which a decision about a site holds.
+/// Number of loops for which a decision to wait, or not to wait, at a site holds.
 const DECISION_LOOPS: u32 = 256;
 
 impl SiteStats {
-    /// Adds the counts of a worker in a loop.
+    /// Adds the counts of one worker in one loop.
     pub(crate) fn add(&mut self, counted: &mut ReadCounts) {
         for reads in counted.0.drain(..) {
             match self.0.iter_mut().find(|(known, _)| known.site == reads.site) {
@@ -144,12 +146,12 @@ impl SiteStats {
         }
     }
 
-    /// Makes a worker count the reads of these sites in the next loop.
+    /// Makes a worker count the reads of all known sites in the next loop.
     pub(crate) fn start_counting(&self, counts: &mut ReadCounts) {
         self.0.iter().for_each(|(reads, _)| counts.add_site(reads.site));
     }
 
-    /// Decides, after a loop, at which sites reads wait in the next loop.
+    /// Decides, after a loop, at which sites the reads wait in the next loop.
     pub(crate) fn update_states(&mut self) {
         for (reads, state) in &mut self.0 {
             let next = match (*state, reads.are_often_violated()) {
@@ -170,24 +172,24 @@ impl SiteStats {
         }
     }
 
-    /// The sites at which reads wait.
+    /// Iterates over the sites at which reads wait because they were violated often.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = Site> {
         self.0.iter().filter(|(_, state)| matches!(state, SiteState::Wait(_))).map(|(reads, _)| reads.site)
     }
 }
 
-/// Places at which reads wait in a loop.
+/// Places in the source code at which reads wait in a loop.
 #[derive(Debug, Default)]
 pub(crate) struct WaitSites(Vec<SourcePlace>);
 
 impl WaitSites {
-    /// Combines the listed places and the sites that were violated often.
+    /// Combines the listed places and the sites that were violated often into one list.
     pub(crate) fn of(listed: &[SourcePlace], site_stats: &SiteStats) -> WaitSites {
         let others = site_stats.waiting().filter(|site| !listed.iter().any(|place| place.is_of(site)));
         WaitSites(listed.iter().copied().chain(others.map(SourcePlace::from)).collect())
     }
 
-    /// Returns true if no read waits.
+    /// Returns true if reads wait at no place.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -228,8 +230,8 @@ mod tests {
         }
     }
 
-    /// Simulates a loop with `correct` correct reads and `violated` wrong reads of a site; returns true if its reads then
-    /// wait.
+    /// Simulates a loop with `correct` correct reads and `violated` violated reads of a site. Returns true if the reads of
+    /// the site wait in the next loop.
     fn after(site_stats: &mut SiteStats, site: Site, correct: u64, violated: u64) -> bool {
         let mut worker = ReadCounts::default();
         site_stats.start_counting(&mut worker);

@@ -23,26 +23,27 @@ use crate::times::ns_between;
 use crate::trace::{self, LoopTrace};
 use crate::worker::{Feed, INJECT_ALL, InOrder, Loop, Worker};
 
-/// The worker that confirms and writes an epoch.
+/// Choice of the worker that confirms and writes an epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Committer {
-    /// The worker that ran the epoch: the rows that it read and wrote are in the caches of its core.
+    /// The worker that ran the epoch: the rows that the epoch read and wrote are in the caches of this worker's core.
     Owner,
-    /// The worker that called the loop, for all epochs: the transaction's own state stays in the caches of one core. The
+    /// The worker that called the loop, for all epochs: the state of the transaction stays in the caches of one core. The
     /// other workers run their next epochs meanwhile.
     Caller,
 }
 
-/// Forwarding of uncommitted writes to later epochs.
+/// Choice of the loops in which uncommitted writes are forwarded to later epochs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forwarding {
     /// Forwards in loops that follow loops with many violations, and in loops with reads that wait for writes. Forwarding a
-    /// write costs some hundred nanoseconds, because the value crosses cores; it does not pay if epochs rarely depend on
-    /// each other.
+    /// write costs some hundred nanoseconds, because the value moves between cores; this cost does not pay if epochs rarely
+    /// depend on each other.
     Adaptive,
-    /// Always forwards. The profile of dependences names a writer only if its write was forwarded.
+    /// Always forwards. The profile of dependences names the site of a write only if the write was forwarded.
     Always,
-    /// Never forwards. A read of a value that an earlier epoch writes is detected when the store confirms the epoch.
+    /// Never forwards. If an epoch reads a value too early, before an earlier epoch writes it, the violation is
+    /// detected when the store confirms the epoch.
     Never,
 }
 
@@ -81,82 +82,83 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Default options: two workers, one iteration per epoch, eight sub-epochs of eight operations, and each epoch
-    /// committed by the worker that ran it.
+    /// Returns the default options: two workers, one iteration per epoch, eight sub-epochs of eight operations, and each
+    /// epoch committed by the worker that ran it.
     pub fn new() -> Options {
         Options::default()
     }
 
-    /// Number of threads that work on a loop, the calling thread included. More workers than cores are permitted, but do
-    /// not help.
+    /// Sets the number of threads that work on a loop, the calling thread included. More workers than cores are permitted,
+    /// but do not help.
     #[must_use]
     pub fn workers(self, workers: usize) -> Options {
         Options { workers, ..self }
     }
 
-    /// Number of iterations per epoch. Handing an epoch to another core costs about a microsecond, so an epoch should take
-    /// several microseconds.
+    /// Sets the number of iterations per epoch. Handing an epoch to another core costs about a microsecond, so an epoch
+    /// should take several microseconds.
     #[must_use]
     pub fn grain(self, iterations: usize) -> Options {
         Options { grain: iterations, ..self }
     }
 
-    /// Number of sub-epochs per epoch (paper: 8), and number of operations per sub-epoch; the last sub-epoch takes all
-    /// further operations. A violated epoch is rewound to the start of the sub-epoch of the wrong read. (1, 1) disables
-    /// sub-epochs.
+    /// Sets the number of sub-epochs per epoch (paper: 8), and the number of operations per sub-epoch; the last sub-epoch
+    /// takes all further operations. A violated epoch is rewound to the start of the sub-epoch that contains the wrong read.
+    /// (1, 1) disables sub-epochs.
     #[must_use]
     pub fn sub_epochs(self, number: usize, operations: usize) -> Options {
         Options { sub_epochs: SubEpochs { number, operations }, ..self }
     }
 
-    /// Enables speculation. If false, each iteration runs in order, as in an ordinary loop.
+    /// Enables or disables speculation. If `speculate` is false, each iteration runs in order, as in an ordinary loop.
     #[must_use]
     pub fn speculate(self, speculate: bool) -> Options {
         Options { speculate, ..self }
     }
 
-    /// Worker that commits the epochs.
+    /// Sets the worker that commits the epochs.
     #[must_use]
     pub fn committer(self, committer: Committer) -> Options {
         Options { committer, ..self }
     }
 
-    /// Forwarding of uncommitted writes to later epochs.
+    /// Sets the choice of the loops in which uncommitted writes are forwarded to later epochs.
     #[must_use]
     pub fn forwarding(self, forwarding: Forwarding) -> Options {
         Options { forwarding, ..self }
     }
 
-    /// Treats each correct read as violated with this probability, for tests and experiments.
+    /// Injects violations: treats each correct read as violated with the probability `probability`, for tests and
+    /// experiments.
     #[must_use]
     pub fn inject_violations(self, probability: f64, seed: u64) -> Options {
         Options { inject: probability, seed, ..self }
     }
 
-    /// Keeps traces of at most `most_loops` loops until [`Speculator::take_traces`] takes them. Tracing reads the clock at
-    /// each operation, which costs time.
+    /// Keeps traces of at most `most_loops` loops until [`Speculator::take_traces`] takes them. A traced loop is slower,
+    /// because it reads the clock at each operation.
     #[must_use]
     pub fn trace(self, most_loops: usize) -> Options {
         Options { traces: most_loops, ..self }
     }
 
     /// Makes reads at these places wait until the earlier epochs that may write the key have written it or have ended,
-    /// instead of speculating that none will write it. Intended for dependences that always occur. A place has the form
-    /// that [`Speculator::profile`] prints, `file:line:column`, or omits the column. If writes are not forwarded, such a
-    /// read waits until its epoch is the oldest; [`Forwarding::Adaptive`] forwards them. A wait is bounded, and the value
-    /// is confirmed like that of any other read.
+    /// instead of speculating that no earlier epoch will write it. This option is for dependences that always occur. A place
+    /// has the form that [`Speculator::profile`] prints, `file:line:column`, or omits the column. If writes are not
+    /// forwarded, such a read waits until its epoch is the oldest; [`Forwarding::Adaptive`] forwards writes in this case. A
+    /// wait is bounded, and the value is confirmed like the value of any other read.
     #[must_use]
     pub fn wait_at(self, places: &'static [&'static str]) -> Options {
         Options { wait_at: places, ..self }
     }
 
-    /// Choice of the reads that wait for earlier epochs.
+    /// Sets the choice of the reads that wait for earlier epochs.
     #[must_use]
     pub fn waiting(self, waiting: Waiting) -> Options {
         Options { waiting, ..self }
     }
 
-    /// Parses the places at which reads wait.
+    /// Parses the listed places at which reads wait.
     fn places(&self) -> Result<Vec<SourcePlace>, OptionsError> {
         self.wait_at.iter().map(|text| SourcePlace::parse(text).ok_or(OptionsError::NoSite(text))).collect()
     }
@@ -184,8 +186,8 @@ impl Options {
 
 /// Runs loops over a store of type `S` on several threads, with the same result as on one thread.
 ///
-/// The threads live as long as the speculator. Between loops they spin for a while, because waking a thread takes longer
-/// than most loops, and then sleep.
+/// The threads live as long as the speculator. Between loops the threads spin for a while, because waking a thread takes
+/// longer than most loops, and then sleep.
 pub struct Speculator<S: Store> {
     options: Options,
     pool: Pool,
@@ -200,21 +202,21 @@ pub struct Speculator<S: Store> {
     traces: Vec<LoopTrace>,
 }
 
-/// Recent rate of violations, which switches adaptive forwarding on.
+/// Recent rate of violations, by which adaptive forwarding is switched on.
 #[derive(Debug, Default)]
 struct ViolationRate {
-    /// Number of further loops that forward writes.
+    /// Number of further loops in which writes are forwarded.
     forwarding: u32,
-    /// Numbers of epochs and violations, halved repeatedly so that older loops weigh less.
+    /// Number of epochs. This and the number of violations are halved repeatedly, so that older loops weigh less.
     epochs: u64,
     violations: u64,
 }
 
-/// Number of loops that forward writes after too many violations.
+/// Number of loops in which writes are forwarded after the rate of violations was too high.
 const FORWARDING_LOOPS: u32 = 256;
 
 impl ViolationRate {
-    /// Adds the counts of a loop.
+    /// Adds the numbers of epochs and violations of a loop.
     fn add(&mut self, epochs: u64, violations: u64) {
         self.epochs += epochs;
         self.violations += violations;
@@ -262,26 +264,26 @@ impl<S: Store> Speculator<S> {
         })
     }
 
-    /// Runs `body` for each item, and then `then` with its result. The outcome is the same as that of
+    /// Runs `body` for each item, and then `then` with its result. The outcome is the same as the outcome of
     ///
     /// ```text
     /// for item in items { then(order, body(item)?)?; }
     /// ```
     ///
     /// `items` is advanced in order, possibly some epochs ahead (the paper's pre-fork region). Bodies run speculatively on
-    /// several threads. `then` runs in order, holding the token (the post-homefree region), so all later epochs wait for
-    /// it. If `then` writes a row that a later body has already read, that body runs again. If an epoch has several
-    /// iterations ([`Options::grain`]), each iteration is confirmed and written before its `then`. A closure given to
+    /// several threads. `then` runs in order, holding the token (the post-homefree region), so all later epochs wait for it.
+    /// If `then` writes a row that a later body has already read, the body runs again. If an epoch has several iterations
+    /// ([`Options::grain`]), each iteration is confirmed and written before its `then` runs. A closure given to
     /// [`Epoch::after_commit`] runs concurrently with later epochs.
     ///
     /// # Errors
-    /// Returns the first error in loop order; later iterations then have no effect. See [`LoopError`].
+    /// Returns the first error in loop order; the iterations after it then have no effect. See [`LoopError`].
     ///
     /// # Panics
-    /// Panics with the first panic in loop order, under the same conditions as an error. Panics in violated epochs are
-    /// discarded (but printed by the program's panic hook), and so are panics of the destructors and undo closures of such
-    /// epochs. A panic in another call into the embedder's code (a destructor, a comparison of keys, the store) ends the
-    /// loop as well. In each case the next loop starts from a clean state.
+    /// Panics with the first panic in loop order, under the same conditions as for an error. Panics in violated epochs are
+    /// discarded (but printed by the program's panic hook), and so are panics of the destructors and undo closures of
+    /// violated epochs. A panic in another call into the embedder's code (a destructor, a comparison of keys, the store)
+    /// ends the loop as well. In each case the next loop starts from a clean state.
     pub fn run<I, T, E, B, H>(
         &mut self,
         store: &S,
@@ -301,9 +303,9 @@ impl<S: Store> Speculator<S> {
         self.run_loop(store, order, items, body, then, false)
     }
 
-    /// Like [`Speculator::run`], for loops in which only the writes must happen in order: `take` receives the results of
-    /// the bodies in order, has no access to the store, and cannot fail. The store therefore receives all writes of an
-    /// epoch at once ([`Store::write_all`]), which may be cheaper.
+    /// Like [`Speculator::run`], for loops in which only the writes must happen in order. `take` receives the results of the
+    /// bodies in order, has no access to the store, and cannot fail. The store therefore receives all writes of an epoch at
+    /// once ([`Store::write_all`]), which may be cheaper.
     ///
     /// # Errors
     /// As for [`Speculator::run`].
@@ -369,7 +371,7 @@ impl<S: Store> Speculator<S> {
             };
         let others = workers.len() - 1;
         let by_caller = options.committer == Committer::Caller && others > 0;
-        // If one worker commits for all, each other worker has a posted epoch in addition to its running one.
+        // If one worker commits all epochs, each other worker has one posted epoch and one running epoch.
         shared.window = if by_caller { 2 * others as u64 + 1 } else { workers.len() as u64 };
         let work = Loop {
             store,
@@ -407,7 +409,7 @@ impl<S: Store> Speculator<S> {
         // Drops the epochs that were posted but not committed; panics of their destructors are not reported.
         drop(mail);
         let error = error.into_inner();
-        // Values that an ordinary loop would drop at its end.
+        // These are the values that an ordinary loop would drop at its end.
         let mut dropped = catch_unwind(AssertUnwindSafe(|| drop((feed, body, in_order))));
         let after = totals(workers);
         violation_rate.add(after.0.saturating_sub(before.0), after.1.saturating_sub(before.1));
@@ -432,7 +434,7 @@ impl<S: Store> Speculator<S> {
                 });
             }));
             if discarded.is_err() || ran.is_err() {
-                // A panic may have left the worker in any state, so nothing of this loop is kept for the next one.
+                // A panic may have left the worker in any state, so no state of this loop is kept for the next loop.
                 worker.reset();
             }
             whole &= discarded.is_ok();
@@ -458,7 +460,7 @@ impl<S: Store> Speculator<S> {
         match (ran, error, dropped) {
             (Ok(()), None, Ok(())) => Ok(()),
             (Ok(()), None, Err(panic)) => resume_unwind(panic),
-            // The error came first, so it is reported instead of a panic of a destructor.
+            // The error occurred first, so it is reported instead of a later panic of a destructor.
             (Ok(()), Some(error), dropped) => {
                 dropped.unwrap_or_else(discard);
                 Err(error)
@@ -482,8 +484,8 @@ impl<S: Store> Speculator<S> {
         Ok(())
     }
 
-    /// Makes reads at this site wait in the following loops, like those of [`Options::wait_at`]. The site is a
-    /// [`Dependence::read`] of the [profile](Speculator::profile).
+    /// Makes reads at this site wait in the following loops, like the reads at the places of [`Options::wait_at`]. The site
+    /// is a [`Dependence::read`] of the [profile](Speculator::profile).
     pub fn wait_at(&mut self, read: Site) {
         if !self.listed.contains(&read.into()) {
             self.listed.push(read.into());
@@ -491,7 +493,7 @@ impl<S: Store> Speculator<S> {
         }
     }
 
-    /// Returns the places at which reads of the next loop wait, in the format of a profile.
+    /// Returns the places at which reads wait in the next loop, in the format of a profile.
     pub fn waits_at(&self) -> Vec<String> {
         self.shared.wait_sites.iter().map(ToString::to_string).collect()
     }
@@ -502,7 +504,7 @@ impl<S: Store> Speculator<S> {
         StayAwake(&self.pool)
     }
 
-    /// Returns the counters of the loops since the last call.
+    /// Returns the counters of all loops since the last call of this function.
     pub fn take_stats(&mut self) -> Stats {
         for worker in &mut self.workers {
             self.stats += std::mem::take(&mut worker.get_mut().stats);
@@ -510,7 +512,7 @@ impl<S: Store> Speculator<S> {
         std::mem::take(&mut self.stats)
     }
 
-    /// Returns the traces of the loops that have completed since the last call; see [`Options::trace`].
+    /// Returns the traces of the loops that have completed since the last call of this function; see [`Options::trace`].
     pub fn take_traces(&mut self) -> Vec<LoopTrace> {
         std::mem::take(&mut self.traces)
     }
@@ -530,7 +532,7 @@ impl<S: Store> fmt::Debug for Speculator<S> {
     }
 }
 
-/// Guard that keeps the threads of a speculator awake.
+/// Guard that keeps the threads of a speculator awake until it is dropped.
 pub struct StayAwake<'a>(&'a Pool);
 
 impl Drop for StayAwake<'_> {

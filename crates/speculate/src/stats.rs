@@ -6,27 +6,29 @@ use std::time::Duration;
 
 use crate::forward::Site;
 
-/// Counters of all loops since the speculator was built or since [`Speculator::take_stats`](crate::Speculator::take_stats).
+/// Counters of all loops since the speculator was built or [`Speculator::take_stats`](crate::Speculator::take_stats) was
+/// last called.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
     /// Number of committed epochs.
     pub epochs: u64,
-    /// Number of rewinds of epochs.
+    /// Number of times that an epoch was rewound.
     pub violations: u64,
-    /// Number of injected violations among them: see [`Options::inject_violations`](crate::Options::inject_violations).
+    /// Number of injected violations among the violations: see
+    /// [`Options::inject_violations`](crate::Options::inject_violations).
     pub injected: u64,
     /// Number of operations of committed epochs.
     pub operations: u64,
     /// Number of operations that were discarded by rewinds.
     pub rewound: u64,
-    /// Number of operations that got a recorded answer when an epoch ran again.
+    /// Number of operations that were replayed with their recorded answers when an epoch ran again.
     pub replayed: u64,
-    /// Nanoseconds of discarded executions of bodies, without the replayed part.
+    /// Nanoseconds of discarded runs of bodies, without their replayed parts.
     pub rewound_ns: u64,
-    /// Nanoseconds that epochs held the token.
+    /// Nanoseconds that epochs held the token, summed over all epochs.
     pub in_order_ns: u64,
-    /// Nanoseconds that workers waited for the token.
+    /// Nanoseconds that workers waited for the token, summed over all workers.
     pub waited_ns: u64,
     /// Number of reads that waited for earlier epochs: see [`Options::wait_at`](crate::Options::wait_at).
     pub waits: u64,
@@ -59,7 +61,7 @@ impl AddAssign for Stats {
     }
 }
 
-/// Source of the write of a dependence.
+/// Origin of the write of a dependence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Writer {
     /// A write of an earlier epoch at this site.
@@ -68,23 +70,24 @@ pub enum Writer {
     Other,
 }
 
-/// A dependence that has rewound epochs.
+/// Dependence of a read on a write that has rewound epochs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Dependence {
     /// Site of the read that was too early.
     pub read: Site,
-    /// Source of the write.
+    /// Origin of the write that the read missed.
     pub written: Writer,
-    /// Number of violations.
+    /// Number of violations by this dependence.
     pub violations: u64,
-    /// Number of discarded operations.
+    /// Number of operations discarded because of this dependence.
     pub rewound: u64,
     /// Duration of the discarded operations.
     pub lost: Duration,
 }
 
-/// Numbers of violations, discarded operations and lost nanoseconds, by the sites of a read and a write.
+/// Numbers of violations, of discarded operations and of lost nanoseconds, by the site of the read and the origin of the
+/// write.
 #[derive(Debug, Default)]
 pub(crate) struct Profile(HashMap<(Site, Writer), (u64, u64, u64)>);
 

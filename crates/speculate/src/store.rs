@@ -1,20 +1,22 @@
-//! Interface between speculative loops and their data.
+//! Interface between speculative loops and the data that they read and write.
 
 use std::hash::Hash;
 
 /// Data that speculative loops read and write: a map, a database, or a part of one.
 ///
-/// An epoch reads with [`Store::peek`] while earlier epochs still run. When all earlier epochs have committed (the epoch is
-/// *homefree*), [`Store::confirm`] checks that each value is still the one that was read, and [`Store::write`] receives the
-/// epoch's writes. The store therefore sees all locks and writes in loop order, from one thread at a time.
+/// An epoch reads with [`Store::peek`] while earlier epochs still run. After all earlier epochs have committed (the epoch is
+/// then *homefree*), [`Store::confirm`] checks that each value is still the value that was read, and [`Store::write`]
+/// receives the epoch's writes. The store therefore gets all locked reads and writes in loop order, from one thread at a
+/// time.
 ///
 /// # Requirements
 /// - `peek` never returns a partial write.
 /// - A value that `confirm` accepts is the value that was read. A store can compare values or stamps. A stamp changes
-///   whenever the value of its key changes, appears or disappears, and never returns to an earlier state. A key without a
-///   value has a stamp, too.
+///   whenever the value of its key changes, appears or disappears, and a key never gets an earlier stamp again. A key
+///   without a value has a stamp, too.
 /// - Rows that `confirm` has accepted, and rows that `read` and `write` have accessed, are not changed by another
-///   transaction before the transaction behind `Order` ends. A store without other writers needs no locks for that.
+///   transaction before the transaction behind `Order` ends. A store without other writers needs no locks for this
+///   requirement.
 ///
 /// If a store violates a requirement, a loop may compute a result that differs from a sequential run; memory safety is not
 /// affected.
@@ -23,7 +25,7 @@ pub trait Store: Sync {
     type Key: Clone + Eq + Hash + Send + Sync;
     /// Value of a key. An epoch keeps a copy of each value that it reads or writes.
     type Value: Clone + Send + Sync;
-    /// Version stamp of an unlocked read, used to check later that the value is still the same. It may also hold data that
+    /// Version stamp of an unlocked read, used to check later that the value has not changed. It may also hold data that
     /// makes `confirm` cheap, for example the position of the row.
     type Stamp: Send;
     /// State that a worker keeps for the store between operations: buffers, positions of announced keys.
@@ -41,15 +43,15 @@ pub trait Store: Sync {
         0
     }
 
-    /// Size of a copy of a key and its value in bytes, with the memory that they point to. It serves to count and to limit
-    /// the memory of epochs.
+    /// Returns the size of a copy of a key and its value in bytes, with the memory to which they point. The sizes serve to
+    /// count and to limit the memory of epochs.
     fn size(&self, _key: &Self::Key, value: Option<&Self::Value>) -> usize {
         size_of::<Self::Key>() + value.map_or(0, |_| size_of::<Self::Value>())
     }
 
-    /// Reads without a lock, from any thread, concurrently with writers. It should see all writes of the loop's own
-    /// `Order`, those before the loop included. A body that has read an older value runs again in order, and so does a body
-    /// that has read a write of an epoch whose stamp a peek does not return.
+    /// Reads a key without a lock, from any thread, concurrently with writers. The read should see all writes of the loop's
+    /// own `Order`, including the writes before the loop. A body that has read an older value runs again in order. A body
+    /// that has read a write of an earlier epoch also runs again in order if a peek does not return the stamp of this write.
     ///
     /// # Errors
     /// Returns an error of the store. If a violated epoch gets an error, the error is discarded with the epoch.
@@ -57,7 +59,7 @@ pub trait Store: Sync {
     fn peek(&self, local: &mut Self::Local, key: &Self::Key)
     -> Result<(Option<Self::Value>, Self::Stamp), Self::Error>;
 
-    /// Locks a key; returns true if its value is still the one that was read.
+    /// Locks a key. Returns true if its value is still the value that was read.
     ///
     /// # Errors
     /// Returns an error of the store, for example a deadlock. An error ends the loop.
@@ -69,14 +71,15 @@ pub trait Store: Sync {
     /// As for [`Store::confirm`].
     fn read(&self, order: &mut Self::Order, key: &Self::Key) -> Result<Option<Self::Value>, Self::Error>;
 
-    /// Writes or deletes a value.
+    /// Writes or deletes the value of a key.
     ///
     /// # Errors
     /// As for [`Store::confirm`].
     fn write(&self, order: &mut Self::Order, write: &Written<'_, Self>) -> Result<(), Self::Error>;
 
     /// Performs all writes of an iteration, or of all iterations of an epoch
-    /// ([`Speculator::collect`](crate::Speculator::collect)), in this order as far as the order matters to the store.
+    /// ([`Speculator::collect`](crate::Speculator::collect)). The writes are in loop order; a store to which the order does
+    /// not matter may perform them in another order.
     ///
     /// # Errors
     /// As for [`Store::confirm`].
@@ -98,8 +101,8 @@ pub trait RangeStore: Store<Key: Ord> {
         most: usize,
     ) -> Result<Vec<RangeRow<Self>>, Self::Error>;
 
-    /// Locks the first `most` rows of a range and the gaps between them; returns true if they are still the rows that were
-    /// read. If fewer than `most` rows were read, the range had no more.
+    /// Locks the first `most` rows of a range and the gaps between them. Returns true if these rows are still the rows that
+    /// were read. If fewer than `most` rows were read, the range had no more rows.
     ///
     /// # Errors
     /// As for [`Store::confirm`].
@@ -123,9 +126,9 @@ pub type KeyAndValue<S> = (<S as Store>::Key, <S as Store>::Value);
 /// Range of keys, both ends included.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRange<K> {
-    /// The first key.
+    /// First key of the range.
     pub first: K,
-    /// The last key.
+    /// Last key of the range.
     pub last: K,
 }
 
@@ -142,7 +145,7 @@ pub struct RangeRow<S: Store + ?Sized> {
     pub key: S::Key,
     /// Value of the row.
     pub value: S::Value,
-    /// Stamp, as [`Store::peek`] would return it for the key.
+    /// Stamp of the row, as [`Store::peek`] would return it for the key.
     pub stamp: S::Stamp,
 }
 
@@ -157,11 +160,11 @@ pub struct SeenRange<'a, S: Store + ?Sized> {
     pub to_write: bool,
 }
 
-/// Rows that a range should have.
+/// Rows that a range should have when it is confirmed.
 pub(crate) enum SeenRows<'a, S: Store + ?Sized> {
     /// The rows as the unlocked read returned them.
     Peeked(&'a [RangeRow<S>]),
-    /// These rows with the writes that earlier epochs have made since.
+    /// Rows of the unlocked read, overlaid with the writes that earlier epochs have made since.
     Overlaid(&'a [(S::Key, S::Value)]),
 }
 
@@ -179,12 +182,12 @@ impl<'a, S: Store + ?Sized> SeenRange<'a, S> {
     }
 }
 
-/// A value to be confirmed: an unlocked read of an epoch; or a write of this or an earlier epoch, with the stamp that a
-/// peek found after the write.
+/// Value to be confirmed. It comes from an unlocked read of an epoch, or from a write of this or an earlier epoch. For a
+/// write, the stamp is the one that a peek found after the write.
 pub struct Seen<'a, S: Store + ?Sized> {
     /// Key of the value.
     pub key: &'a S::Key,
-    /// The value; `None` if the key had none.
+    /// Value that the key should have; `None` if the key should have no value.
     pub value: Option<&'a S::Value>,
     /// Stamp of the value.
     pub stamp: &'a S::Stamp,
@@ -198,7 +201,8 @@ pub struct Written<'a, S: Store + ?Sized> {
     pub key: &'a S::Key,
     /// New value; `None` deletes the key.
     pub value: Option<&'a S::Value>,
-    /// The epoch's unlocked read of the key, alone or in a range. `None` if there was none, if it is not confirmed, or if
-    /// the epoch performed another operation on the key between the read and this write.
+    /// Unlocked read of the key by the epoch, alone or in a range, which may help the store to find the row. `None` if there
+    /// was no such read, if it is not confirmed, or if the epoch performed another operation on the key between the read and
+    /// this write.
     pub seen: Option<Seen<'a, S>>,
 }

@@ -1,7 +1,7 @@
-//! Mutexes, atomics, threads and pauses, in one place so that a model checker can substitute its own.
+//! Mutexes, atomics, threads and pauses in one module, so that a model checker can substitute its own types.
 //!
-//! Under shuttle (`--cfg shuttle`, `cargo xtask shuttle`) a scheduler chooses the next task before each of these
-//! operations, and nothing depends on the clock. Otherwise these are the types of the standard library and of parking_lot.
+//! Under shuttle (`--cfg shuttle`, `cargo xtask shuttle`) a scheduler chooses the next task before each operation on these
+//! types, and no decision depends on the clock. Otherwise these are the types of the standard library and of parking_lot.
 //! Traces and statistics read the clock in both builds, but influence no decision.
 
 use std::time::Duration;
@@ -17,15 +17,16 @@ pub(crate) use shuttle::{sync::atomic, thread, thread_local};
 #[cfg(not(shuttle))]
 pub(crate) use std::{sync::atomic, thread, thread_local};
 
-/// Spin wait for another thread that is about to finish. Yields the core after a while, because there may be more threads
-/// than cores.
+/// Spin wait for another thread that is about to finish. The wait yields the core after a while, because there may be more
+/// threads than cores.
 #[derive(Default)]
 pub(crate) struct Spin {
     rounds: u32,
 }
 
 impl Spin {
-    /// Under shuttle nothing changes until another task runs.
+    /// Number of pauses before the wait yields the core. Under shuttle it is 1, because no state changes until another task
+    /// runs.
     const SHORT: u32 = if cfg!(shuttle) { 1 } else { 256 };
 
     #[inline]
@@ -46,7 +47,7 @@ impl Spin {
     }
 }
 
-/// Time limit of a wait. Under shuttle, a limit on the number of checks.
+/// Time limit of a wait. Under shuttle, a limit of the number of checks.
 pub(crate) struct TimeLimit {
     #[cfg(not(shuttle))]
     begun: Instant,
@@ -57,7 +58,7 @@ pub(crate) struct TimeLimit {
 }
 
 impl TimeLimit {
-    /// Starts the time limit. `_checks` is the limit under shuttle.
+    /// Starts the time limit `limit`. Under shuttle, `_checks` is the limit instead.
     #[cfg_attr(shuttle, allow(unused_variables, reason = "there is no time under shuttle"))]
     pub(crate) fn begin(limit: Duration, _checks: u32) -> TimeLimit {
         TimeLimit {
@@ -70,7 +71,7 @@ impl TimeLimit {
         }
     }
 
-    /// Returns true if the limit has been exceeded.
+    /// Returns true if the limit is exceeded.
     pub(crate) fn is_over(&self) -> bool {
         #[cfg(not(shuttle))]
         return self.begun.elapsed() > self.limit;
@@ -79,7 +80,7 @@ impl TimeLimit {
     }
 }
 
-/// Mutex of shuttle with the interface of parking_lot's.
+/// Mutex of shuttle with the interface of parking_lot's mutex.
 #[cfg(shuttle)]
 mod scheduled {
     use std::sync::PoisonError;

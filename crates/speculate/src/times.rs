@@ -6,9 +6,9 @@ use std::time::Instant;
 /// Measured times of an epoch, in nanoseconds.
 #[derive(Debug, Default)]
 pub(crate) struct Times {
-    /// Start of each operation, since the start of the body.
+    /// Start time of each operation, since the start of the body.
     pub(crate) begun_ns: Vec<u64>,
-    /// Time from the moment the worker was free for the epoch to the start of the body.
+    /// Time from the moment at which the worker was free for the epoch to the start of the body.
     pub(crate) before_ns: u64,
     /// Duration of the body.
     pub(crate) body_ns: u64,
@@ -23,19 +23,19 @@ impl Times {
     }
 }
 
-/// Timer of one run of a body. Replayed operations keep their times, and the times of later operations follow them.
+/// Timer of one run of a body. Replayed operations keep their times. The times of later operations continue from them.
 #[derive(Debug)]
 pub(crate) struct Timing {
     begun: Instant,
-    /// Start of the first executed operation in an earlier run; `None` after the first operation.
+    /// Start time, in an earlier run, of the first operation that this run executes; `None` after this operation has begun.
     resumes_at: Option<u64>,
-    /// Offset that is added to the time since `begun`.
+    /// Offset that is added to the time since `begun`, so that the run continues the times of an earlier run.
     skew: i64,
 }
 
 impl Timing {
-    /// Starts to time a run that replays the first `replayed` operations. The run continues the times of an earlier run if
-    /// it replays any, or if it runs later iterations.
+    /// Starts the timer of a run that replays the first `replayed` operations. The run continues the times of an earlier run
+    /// if it replays any operations, or if `is_later` is true: it then runs later iterations of the epoch.
     pub(crate) fn begin(times: &mut Times, is_later: bool, replayed: usize) -> Timing {
         let goes_on_at = (is_later || replayed > 0).then_some(times.body_ns);
         let resumes_at = times.begun_ns.get(replayed).copied().filter(|_| replayed > 0).or(goes_on_at);
@@ -59,12 +59,12 @@ impl Timing {
     }
 }
 
-/// Nanoseconds since `begun`; at most half of `i64::MAX`, so that two values can be added.
+/// Returns the nanoseconds since `begun`, at most half of `i64::MAX`, so that two results can be added.
 fn ns_since(begun: Instant) -> i64 {
     i64::try_from(begun.elapsed().as_nanos()).map_or(i64::MAX / 2, |ns| ns.min(i64::MAX / 2))
 }
 
-/// Duration of reading the clock, in nanoseconds.
+/// Returns the time that one reading of the clock takes, in nanoseconds.
 pub(crate) fn clock_ns() -> u64 {
     static CLOCK: OnceLock<u64> = OnceLock::new();
     *CLOCK.get_or_init(|| {
@@ -80,7 +80,7 @@ pub(crate) fn clock_ns() -> u64 {
     })
 }
 
-/// Duration between two instants, in nanoseconds.
+/// Returns the duration between two instants, in nanoseconds.
 pub(crate) fn ns_between(from: Instant, to: Instant) -> u64 {
     u64::try_from(to.saturating_duration_since(from).as_nanos()).unwrap_or(u64::MAX)
 }

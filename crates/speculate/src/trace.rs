@@ -1,37 +1,38 @@
-//! Traces of loops: the operations of each epoch and their times, for a simulation of the loop on other machines.
+//! Traces of loops: the operations of each epoch and their times, used to simulate the loop on other machines.
 
 use crate::log::{Log, Op};
 use crate::store::Store;
 use crate::times::{Times, clock_ns};
 
-/// A loop that has run to its end.
+/// Trace of a loop that has run to its end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LoopTrace {
     /// Epochs of the loop, in order.
     pub epochs: Vec<EpochTrace>,
-    /// Nanoseconds before the first epoch was taken.
+    /// Nanoseconds from the start of the loop until its first epoch was taken.
     pub setup_ns: u64,
-    /// Nanoseconds until the last epoch had committed on all workers, including the time before the first epoch.
+    /// Nanoseconds from the start of the loop until all workers had committed their last epochs.
     pub elapsed_ns: u64,
     /// Nanoseconds spent on the trace itself, after the loop.
     pub tracing_ns: u64,
 }
 
-/// A committed epoch.
+/// Trace of a committed epoch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EpochTrace {
     /// Number of the epoch in the loop.
     pub number: u64,
     /// Operations of the body, in order.
     pub operations: Vec<TracedOp>,
-    /// Nanoseconds to take the epoch and to run its body once. For a rewound epoch, only the parts that were kept.
+    /// Nanoseconds to take the epoch and to run its body once. For a rewound epoch, only the times of the parts that were
+    /// kept are counted.
     pub body_ns: u64,
     /// Nanoseconds between the arrival of the token and its release.
     pub in_order_ns: u64,
 }
 
-/// An operation of an epoch.
+/// Trace of an operation of an epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TracedOp {
     /// Start of the operation, in nanoseconds since the worker took the epoch.
@@ -47,11 +48,11 @@ pub struct TracedOp {
 /// Kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpKind {
-    /// A read of a key or of a range.
+    /// Read of a key or of a range.
     Read,
-    /// A write or deletion of a key.
+    /// Write or deletion of the value of a key.
     Write,
-    /// An operation outside speculation.
+    /// Escaped operation, which ran outside speculation.
     Escape,
 }
 
@@ -69,7 +70,7 @@ pub(crate) fn of_epoch<S: Store>(store: &S, number: u64, log: &Log<S>, hash: imp
         }
         Op::Escape { .. } => (OpKind::Escape, <_>::default()),
     };
-    // Each operation has read the clock once; that time is subtracted.
+    // The trace has read the clock once per operation; the time of these readings is subtracted.
     let Times { begun_ns, before_ns, body_ns, in_order_ns } = &log.times;
     let at = |i: usize| before_ns + begun_ns.get(i).map_or(0, |begun| begun.saturating_sub(clock * i as u64));
     let operations = log.ops.iter().enumerate().map(|(i, op)| {

@@ -1,5 +1,5 @@
-//! One worker's part of a loop: it takes epochs in order, runs their bodies speculatively, waits for the token, and
-//! commits in order.
+//! Worker of a loop: takes epochs in order, runs their bodies speculatively, waits for the token, and commits the epochs in
+//! order.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -24,39 +24,39 @@ use crate::sync::{Mutex, Spin, thread};
 use crate::times::{Timing, ns_between};
 use crate::trace::{self, EpochTrace};
 
-/// A loop, shared by its workers.
+/// Data of a loop, shared by its workers.
 pub(crate) struct Loop<'l, S: Store, I: Iterator, B, H, E, T> {
     pub(crate) store: &'l S,
     pub(crate) shared: &'l Shared<S>,
     pub(crate) grain: usize,
     pub(crate) sub_epochs: SubEpochs,
-    /// Each epoch waits for the token before its body runs, and does not speculate.
+    /// True if each epoch waits for the token before its body runs, and does not speculate.
     pub(crate) sequential: bool,
-    /// The writes of an epoch go to the store together, before `then` gets the results of its iterations. Otherwise each
-    /// iteration is confirmed, written and followed by its `then` before the next one, because `then` may write rows that
-    /// the next one has read.
+    /// True if the writes of an epoch go to the store together, before `then` gets the results of the iterations. If false,
+    /// each iteration is confirmed and written, and its `then` is called, before the next iteration is confirmed: `then` may
+    /// write rows that the next iteration has read.
     pub(crate) together: bool,
-    /// The epochs record traces.
+    /// True if the epochs record traces.
     pub(crate) traced: bool,
-    /// Reads at violated sites are counted.
+    /// True if the reads at violated sites are counted.
     pub(crate) counts_reads: bool,
-    /// Number of reads to violate on purpose, out of [`INJECT_ALL`].
+    /// Number of reads to violate on purpose, out of [`INJECT_ALL`] reads.
     pub(crate) inject: u64,
     pub(crate) feed: Mutex<Feed<I>>,
     pub(crate) body: B,
     pub(crate) in_order: Mutex<InOrder<'l, S, H>>,
     pub(crate) error: Mutex<Option<LoopError<E, S::Error>>>,
-    /// Mailboxes in which the other workers post epochs for worker 0, if it commits all epochs.
+    /// Mailboxes in which the other workers post their epochs, if worker 0 commits all epochs.
     pub(crate) mail: Option<Mail<S, I::Item, T, E>>,
 }
 
-/// One mailbox for each worker except worker 0.
+/// Mailboxes, one for each worker except worker 0.
 pub(crate) type Mail<S, It, T, E> = Box<[CachePadded<Mailbox<PostedEpoch<S, It, T, E>>>]>;
 
 /// Value of `Loop::inject` that violates every read.
 pub(crate) const INJECT_ALL: u64 = 1 << 32;
 
-/// The iterator over the items, advanced in order (the paper's pre-fork region).
+/// Iterator over the items, advanced in order (the paper's pre-fork region).
 pub(crate) struct Feed<I> {
     pub(crate) items: I,
     pub(crate) epochs: u64,
@@ -69,7 +69,7 @@ pub(crate) struct InOrder<'l, S: Store, H> {
     pub(crate) then: H,
 }
 
-/// State of a worker, reused from loop to loop.
+/// State of a worker, reused from one loop to the next.
 pub(crate) struct Worker<S: Store> {
     pub(crate) log: Log<S>,
     /// Logs of uncommitted epochs that are set aside, for example while the worker commits another worker's epoch.
@@ -82,9 +82,9 @@ pub(crate) struct Worker<S: Store> {
     random: u64,
     pub(crate) stats: Stats,
     pub(crate) profile: Profile,
-    /// Counts of reads at violated sites; empty unless loops learn at which sites reads should wait.
+    /// Read counts of violated sites. Empty unless the speculator learns at which sites reads should wait.
     pub(crate) read_counts: ReadCounts,
-    /// Traces of the committed epochs of the current loop, if it is traced.
+    /// Traces of the epochs that this worker has committed in the current loop, if the loop is traced.
     pub(crate) traces: Vec<EpochTrace>,
 }
 
@@ -120,7 +120,7 @@ impl<S: Store> Worker<S> {
         }
     }
 
-    /// Discards all logs, which a panic may have left in any state, and keeps the counters.
+    /// Discards all logs, because a panic may have left them in any state, and keeps the counters.
     pub(crate) fn reset(&mut self) {
         let logs = std::iter::once(std::mem::replace(&mut self.log, Log::new()));
         let logs = logs.chain(self.waiting.drain(..)).chain(self.retired.drain(..).map(|(_, log)| log));
@@ -137,7 +137,7 @@ impl<S: Store> Worker<S> {
         after_commit.0.drain(..).for_each(|run| run());
     }
 
-    /// Counts the reads of a committed epoch at violated sites.
+    /// Counts the reads of a committed epoch at the violated sites.
     #[inline]
     fn count_reads(&mut self, log: &Log<S>) {
         if !self.read_counts.is_empty() {
@@ -146,7 +146,7 @@ impl<S: Store> Worker<S> {
         }
     }
 
-    /// Takes back an epoch that another worker has committed.
+    /// Takes back the epoch of this worker after another worker has committed it.
     fn collect<It, T, E>(&mut self, mailbox: &Mailbox<PostedEpoch<S, It, T, E>>) {
         if let Some(epoch) = mailbox.collect() {
             self.finish_posted(epoch);
@@ -161,7 +161,7 @@ impl<S: Store> Worker<S> {
         drop_each(&mut items.0).unwrap_or_else(|panic| resume_unwind(panic));
     }
 
-    /// Returns true if a read is to be violated on purpose. Uses a xorshift generator, whose quality is not critical.
+    /// Returns true if a read is to be violated on purpose. Draws from a xorshift generator, whose quality is not critical.
     pub(crate) fn injects_violation(&mut self, inject: u64) -> bool {
         if inject == 0 {
             return false;
@@ -173,7 +173,7 @@ impl<S: Store> Worker<S> {
     }
 }
 
-/// Result of an iteration, and the position at which the iteration ended.
+/// Result of an iteration, and the progress of the epoch at the end of the iteration.
 pub(crate) struct IterationResult<T> {
     pub(crate) result: T,
     pub(crate) end: Progress,
@@ -187,7 +187,7 @@ pub(crate) struct Progress {
     pub(crate) after_commit: usize,
 }
 
-/// Panic of the iterator after the items of an epoch.
+/// Panic of the items' iterator that follows the last item of an epoch.
 pub(crate) type IteratorPanic = Option<Quiet<Box<dyn Any + Send>>>;
 
 /// Outcome of the body of an epoch.
@@ -198,12 +198,12 @@ pub(crate) enum Ending<E> {
     Failed(Quiet<E>),
     /// An iteration panicked.
     Panicked(Quiet<Box<dyn Any + Send>>),
-    /// The body was unwound: its answers were wrong, or it has to continue in order.
+    /// The body was unwound, because its answers were wrong or it has to continue in order.
     Unwound,
     Diverged(Divergence),
 }
 
-/// An epoch that has run and is posted for another worker to commit, or is returned after the commit.
+/// Epoch whose body has run. It is posted for another worker to commit, and is returned after the commit.
 pub(crate) struct PostedEpoch<S: Store, It, T, E> {
     number: u64,
     items: QuietVec<It>,
@@ -217,7 +217,7 @@ pub(crate) struct PostedEpoch<S: Store, It, T, E> {
     committed: bool,
 }
 
-/// An epoch in execution.
+/// Epoch that is being executed by a worker.
 pub(crate) struct Attempt<'w, S: Store, It, T> {
     pub(crate) number: u64,
     pub(crate) items: &'w [It],
@@ -225,18 +225,18 @@ pub(crate) struct Attempt<'w, S: Store, It, T> {
     me: usize,
     pub(crate) results: &'w mut QuietVec<IterationResult<T>>,
     pub(crate) after_commit: QuietVec<AfterCommit>,
-    /// Part of the epoch that the store and `then` have received.
+    /// Progress of the commit: the part of the epoch that the store and `then` have received.
     pub(crate) done: Progress,
     /// Number of operations that the next run replays.
     pub(crate) checkpoint: usize,
     checked_generation: u64,
-    /// The store refused a locked read of the last run.
+    /// True if the store refused a locked read of the last run.
     pub(crate) refused: bool,
-    /// The last run was ended so that the epoch continues in order.
+    /// True if the last run was ended because the epoch must continue in order.
     gave_up: bool,
-    /// Duration of the last run, in nanoseconds.
+    /// Duration of the last run of the body, in nanoseconds.
     ran_ns: u64,
-    /// End of the last run.
+    /// End time of the last run of the body.
     ended: Option<Instant>,
 }
 
@@ -296,8 +296,8 @@ where
         }
     }
 
-    /// Runs epochs on a worker that leaves the commits to worker 0. The worker has at most one posted epoch and one running
-    /// epoch.
+    /// Runs epochs on worker `me` and leaves the commits to worker 0. The worker has at most one posted epoch and one
+    /// running epoch.
     pub(crate) fn help(&self, me: usize, worker: &mut Worker<S>, mailbox: &Mailbox<PostedEpoch<S, I::Item, T, E>>) {
         let mut posted = false;
         loop {
@@ -345,8 +345,8 @@ where
                 iterator_panic,
                 committed,
             };
-            // The body counts as ended even if it was unwound: this worker does no more work for the epoch, and worker 0
-            // must not wait for it in its own body.
+            // The body counts as ended even if it was unwound. This worker does no more work for the epoch, and worker 0, in
+            // a body of its own, must not wait for it.
             self.shared.body_has_ended(me);
             mailbox.post(number, epoch);
             posted = true;
@@ -364,7 +364,8 @@ where
         }
     }
 
-    /// Reports a body that was given up as ended: worker 0 continues it at the commit, and must not wait for its end first.
+    /// Records that a body that was given up has ended. Worker 0 continues the body at the commit, and must not wait for its
+    /// end before that.
     fn report_given_up(&self, attempt: &Attempt<'_, S, I::Item, T>) {
         if attempt.gave_up {
             self.shared.body_has_ended(attempt.me);
@@ -380,7 +381,8 @@ where
         }
     }
 
-    /// Commits the homefree epoch if another worker has posted it; returns `None` if the loop has ended with it.
+    /// Commits the homefree epoch if another worker has posted it. Returns true if an epoch was committed, false if the
+    /// homefree epoch is not posted, and `None` if the loop has ended with this epoch.
     fn commit_posted(&self, worker: &mut Worker<S>) -> Option<bool> {
         let Some(boxes) = &self.mail else { return Some(false) };
         let token = self.shared.token.load(Ordering::Relaxed);
@@ -425,7 +427,7 @@ where
         Some(true)
     }
 
-    /// Commits the remaining epochs of the other workers after the last item.
+    /// Commits the epochs that the other workers have posted or still run after the last item was taken.
     fn commit_rest(&self, worker: &mut Worker<S>) {
         let last = self.feed.lock().epochs;
         let mut spin = Spin::default();
@@ -438,7 +440,8 @@ where
         }
     }
 
-    /// Runs an epoch that waits for the token again, if an earlier epoch has changed a row that it has read.
+    /// Runs an epoch that waits for the token again if an earlier epoch has changed a row that the epoch has read. Returns
+    /// the new outcome; `None` if the epoch was not run again.
     fn rerun_if_violated(&self, attempt: &mut Attempt<'_, S, I::Item, T>) -> Option<Ending<E>> {
         let generation = self.shared.generation();
         if generation == attempt.checked_generation || self.sequential {
@@ -450,10 +453,10 @@ where
         Some(self.speculate(attempt))
     }
 
-    /// Takes the items of the next epoch; also returns the panic of the iterator if that ends the loop.
+    /// Takes the items of the next epoch. Also returns the panic of the iterator if such a panic ends the loop.
     ///
     /// # Panics
-    /// Panics with the panic of a destructor of the previous epoch's items; that epoch has committed.
+    /// Resumes the panic of a destructor of the previous epoch's items; the previous epoch has committed.
     fn take(&self, me: usize, items: &mut QuietVec<I::Item>) -> (u64, IteratorPanic) {
         drop_each(&mut items.0).unwrap_or_else(|panic| resume_unwind(panic));
         let items = &mut items.0;
@@ -469,14 +472,14 @@ where
         }
         if !items.is_empty() || panic.is_some() {
             feed.epochs += 1;
-            // With the lock held, so that the worker of a later epoch sees that this epoch runs.
+            // The call is made with the lock held, so that the worker of a later epoch sees that this epoch runs.
             self.shared.body_begins(me, number);
         }
         (number, panic)
     }
 
-    /// Removes the forwarded writes that no epoch in flight can have read: at most `window` epochs, counted from the token,
-    /// are in flight. If the loop is traced, `free_since` is the time from which the worker was free for its next epoch.
+    /// Removes the forwarded writes that no epoch in flight can have read. At most `window` epochs, counted from the token,
+    /// are in flight. `free_since` is the time from which the worker was free for its next epoch, if the loop is traced.
     fn retire(&self, worker: &mut Worker<S>, free_since: Option<Instant>) {
         let token = self.shared.token.load(Ordering::Acquire);
         let mut tracing_ns = 0;
@@ -485,8 +488,8 @@ where
             && let Some((epoch, mut log)) = worker.retired.pop_front()
         {
             if self.traced {
-                // Builds the trace now: a log that is kept for later is not reused, which would change the contents of the
-                // caches.
+                // The trace is built now. If the log were kept for later, its memory would not be reused, which would change
+                // the contents of the caches.
                 let begun = Instant::now();
                 worker.traces.push(trace::of_epoch(self.store, epoch, &log, |key| self.shared.directory.hash(key)));
                 tracing_ns += ns_between(begun, Instant::now());
@@ -500,7 +503,7 @@ where
         }
     }
 
-    /// Runs an epoch until it has committed; returns false if the loop has ended before or with it.
+    /// Runs an epoch until it has committed. Returns false if the loop has ended before the epoch or with it.
     fn run(&self, attempt: &mut Attempt<'_, S, I::Item, T>, iterator_panic: IteratorPanic) -> bool {
         let stop = StopGuard(self.shared);
         let mut ending = if self.sequential { Ending::Unwound } else { self.speculate(attempt) };
@@ -516,13 +519,13 @@ where
                 Some(true) => continue,
                 None => return false,
             }
-            // A violation that is detected during the wait is repaired during the wait.
+            // A violation that is detected during the wait for the token is repaired during the wait.
             match self.rerun_if_violated(attempt) {
                 Some(rerun) => (ending, spin) = (rerun, Spin::default()),
                 None => spin.pause(),
             }
         }
-        // From here on, only a commit of another transaction can violate the epoch, and only until it is confirmed.
+        // From here on, only a commit of another transaction can violate the epoch, and only until the epoch is confirmed.
         if waited {
             homefree = Instant::now();
             attempt.worker.stats.waited_ns += ns_between(waits_since, homefree);
@@ -553,7 +556,7 @@ where
         }
     }
 
-    /// Runs the body concurrently with earlier epochs until its answers appear correct.
+    /// Runs the body concurrently with earlier epochs, until its answers appear to be correct.
     fn speculate(&self, attempt: &mut Attempt<'_, S, I::Item, T>) -> Ending<E> {
         loop {
             let ending = self.execute(attempt, None);
@@ -565,14 +568,14 @@ where
             }
             match attempt.worker.log.first_stale_read(self.shared, attempt.number) {
                 Some(stale) => self.rewind(attempt, stale),
-                // The earlier epoch has withdrawn the missed write: the answers were correct after all.
+                // The earlier epoch has withdrawn the write that a read missed: the answers are correct after all.
                 None => attempt.checkpoint = attempt.worker.log.ops.len(),
             }
         }
     }
 
-    /// Runs the remaining iterations of an epoch, or only the next one if iterations are committed one by one. Operations
-    /// before the checkpoint get their recorded answers.
+    /// Runs the remaining iterations of an epoch, or only the next iteration if iterations are committed one by one in
+    /// order. Operations before the checkpoint get their recorded answers.
     pub(crate) fn execute(&self, attempt: &mut Attempt<'_, S, I::Item, T>, order: Option<&mut S::Order>) -> Ending<E> {
         let done = attempt.done;
         let mut items = &attempt.items[done.iterations..];
@@ -639,7 +642,7 @@ where
                 quietly(|| drop(run));
                 Ending::Diverged(diverged)
             }
-            // The body ended early although its answers were the same.
+            // The body ended before it had repeated all recorded operations, although their answers were the same.
             Ok(run) if let Some(operation) = unfinished => {
                 quietly(|| drop(run));
                 Ending::Diverged(Divergence { operation, site: worker.log.ops[operation].site() })
@@ -649,7 +652,7 @@ where
             Err(unwound) if unwound.is::<UnwindPayload>() => Ending::Unwound,
             Err(panic) => Ending::Panicked(Quiet::new(panic)),
         };
-        // If iterations are committed one by one, further iterations of the epoch may follow.
+        // If iterations are committed one by one, further iterations of the epoch may follow this run.
         let is_whole = done.iterations + items.len() == attempt.items.len() || !matches!(ending, Ending::Done);
         if is_whole && !matches!(ending, Ending::Unwound) {
             self.shared.body_has_ended(attempt.me);
@@ -657,7 +660,7 @@ where
         ending
     }
 
-    /// Rewinds an epoch to the checkpoint before a wrong read.
+    /// Rewinds an epoch to the checkpoint before the wrong read of the violation `stale`.
     pub(crate) fn rewind(&self, attempt: &mut Attempt<'_, S, I::Item, T>, stale: StaleRead) {
         let Attempt { number, me, worker, .. } = attempt;
         let site = worker.log.ops[stale.at].site();
@@ -679,7 +682,7 @@ where
         );
         worker.log.count_bytes(self.store);
         let rewound = len - checkpoint;
-        // Replayed operations take almost no time.
+        // Replayed operations take almost no time, so the duration of the run is divided among the executed operations.
         let lost = attempt.ran_ns * rewound as u64 / (len - attempt.checkpoint).max(rewound) as u64;
         worker.stats.violations += 1;
         worker.stats.rewound += rewound as u64;

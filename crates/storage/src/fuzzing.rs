@@ -12,7 +12,7 @@ use crate::page::{PageBytes, PageMut, PageRef, header};
 use crate::recovery::checkpoint::CheckpointBody;
 use crate::table::codec::{Key, Row, key_from};
 
-/// Returns a page that begins with these bytes, padded with zeros. Its page number is part of the bytes.
+/// Returns a page that begins with `bytes`, padded with zeros. The header in `bytes` contains the page number.
 fn page_of(bytes: &[u8]) -> Box<PageBytes> {
     let mut page = PageBytes::boxed();
     let n = bytes.len().min(PAGE_SIZE);
@@ -20,8 +20,8 @@ fn page_of(bytes: &[u8]) -> Box<PageBytes> {
     page
 }
 
-/// Searches arbitrary bytes as a page. A page that passes the check of its content is also changed and must stay
-/// consistent.
+/// Searches arbitrary bytes as a page. If the page passes the consistency check, rows are also replaced, inserted and
+/// removed, and the page must stay consistent.
 pub fn page(bytes: &[u8]) {
     let mut page = page_of(bytes);
     let id = PageRef::of(&page).id();
@@ -70,8 +70,8 @@ pub fn page(bytes: &[u8]) {
     }
 }
 
-/// Decodes arbitrary bytes as the body of a log record, and as a whole record too if the first byte is even. The
-/// sections of a body are applied only if they fit the page.
+/// Decodes arbitrary bytes as the body of a log record, and also as a complete log record if the first byte is even.
+/// Sections of a body are applied to a page only if they fit the page.
 pub fn log_record(bytes: &[u8]) {
     let Some((how, bytes)) = bytes.split_first() else { return };
     if how % 2 == 0

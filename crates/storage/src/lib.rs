@@ -1,12 +1,12 @@
 //! An embedded, durable storage engine with many concurrent writers and serializable two-phase locking.
 //!
 //! No other embedded Rust engine combines many concurrent writers with serializable locking. Any number of threads
-//! write to one database at once. Each transaction reads and leaves the data as if it ran alone, because it locks the
-//! keys that it touches and the gaps that it reads. Transactions do not queue for a single writer, and none is
-//! validated at its end and restarted. A transaction waits for the holder of the lock that it needs; only a deadlock
-//! aborts a transaction, which then runs again. The engine consists of B+trees on 8 KiB pages, a buffer pool (databases
-//! may be many times larger than memory), and a write-ahead log with ARIES recovery. It contains no C, and its
-//! interface has no `unsafe`.
+//! write to one database concurrently. Each transaction has the effect of running alone, because it locks the keys that
+//! it reads or writes and the gaps between keys in the ranges that it reads. Transactions do not queue for a single
+//! writer, and no transaction is validated and restarted at its commit. A transaction waits for the holder of the lock
+//! that it needs; only a deadlock aborts a transaction, which then runs again. The engine consists of B+trees on 8 KiB
+//! pages, a buffer pool (databases may be many times larger than memory), and a write-ahead log with ARIES recovery. It
+//! contains no C, and its interface has no `unsafe`.
 //!
 //! # Example
 //!
@@ -66,20 +66,19 @@
 //!
 //! [`Options`] opens a [`Database`]; [`Database::begin`] and [`Database::transact`] give a [`Transaction`]; a [`Table`]
 //! is a constant that names a table and its types (for names known at run time only: [`Table::named`]); [`OpenTable`]
-//! is a handle that saves the lookup by name. [`SecondaryIndex`] declares another order of a table's rows, maintained
-//! by the engine. The traits [`Key`] (order-preserving) and [`Row`] encode types as bytes. Integers, `bool`, strings,
-//! bytes, arrays, options and tuples implement them, and [`record!`] implements them for a struct in one line.
-//! [`columns!`] names the columns of such a row that a statement needs. The catalog stores the names and versions of
-//! the codecs, so that a table is never read with other types. [`Transaction::raw`] and
-//! [`Transaction::raw_mut`] have the statements on encoded bytes.
-//! [`Database::drop_table`] and [`Database::truncate`] remove all rows at once, [`Transaction::delete_range`] removes
-//! those of a range; [`Database::alter_indexes`] changes the secondary indexes of a table that has rows;
-//! [`Database::sizes`] returns the space that tables occupy. [`Transaction::read_value`] and
-//! [`Transaction::write_value`] stream long rows in pieces. [`BulkLoad`] loads an empty table fast.
-//! [`Database::copy_to`] makes a backup while transactions run. Many small databases can share their background threads
-//! through [`Services`], which also documents the cost of one database. [`disk`] has the disks that a database can use:
-//! files, memory, and, for tests, a simulated disk that crashes, tears sectors and fails calls, all from a seed. A
-//! program with its own scheduler handles every wait in a [`Hook`].
+//! is a handle of a table, which avoids the lookup by name. [`SecondaryIndex`] declares an index of a table's rows by
+//! another key, maintained by the engine. The traits [`Key`] (order-preserving) and [`Row`] encode types as bytes.
+//! Integers, `bool`, strings, bytes, arrays, options and tuples implement them, and [`record!`] implements them for a
+//! struct in one line. [`columns!`] defines a struct of those columns of a row that a statement needs. The catalog
+//! stores the names and versions of the codecs, so that a table is never read with other types. [`Transaction::raw`]
+//! and [`Transaction::raw_mut`] give access to statements on encoded bytes. [`Database::drop_table`] removes a table
+//! and [`Database::truncate`] all its rows; [`Transaction::delete_range`] removes the rows of a range;
+//! [`Database::alter_indexes`] changes the secondary indexes of a table that has rows; [`Database::sizes`] returns the
+//! space that tables occupy. [`Transaction::read_value`] and [`Transaction::write_value`] stream long rows in pieces.
+//! [`BulkLoad`] loads an empty table fast. [`Database::copy_to`] makes a backup while transactions run. Many small
+//! databases can share their background threads through [`Services`], which also documents the cost of one database.
+//! [`disk`] contains the disks that a database can use: files, memory, and, for tests, a simulated disk that crashes,
+//! tears sectors and fails calls, all from a seed. A program with its own scheduler handles every wait in a [`Hook`].
 //!
 //! # Guarantees
 //!
@@ -105,13 +104,14 @@
 //! | [`Isolation::ReadCommitted`] | only committed rows are read | rows that were read may change; updates computed from them may be lost |
 //!
 //! At every level a written row stays locked until the end. A deadlock is detected when the last of its transactions
-//! begins to wait. The youngest transaction gets [`TxnError::Deadlock`]; [`Database::transact`] runs it again with its
-//! old age, so that it wins sooner or later.
+//! begins to wait. The youngest transaction gets [`TxnError::Deadlock`]; [`Database::transact`] runs the transaction
+//! again with its original age, so that it is eventually the oldest and commits.
 //!
 //! A transaction that waits for another transaction of the same thread would wait forever; it gets
 //! [`TxnError::OwnTask`] at once. The engine also detects such waits through a chain of other transactions, and for
-//! fibers under a [`Hook`] that numbers them ([`Hook::task`]). It does not detect a thread that waits by other means (a
-//! channel, a join) for a thread that waits for its locks. [`Options::lock_timeout`] bounds every wait for a lock.
+//! fibers under a [`Hook`] that numbers them ([`Hook::task`]). The engine does not detect a deadlock in which a thread
+//! waits by other means (a channel, a join) for a thread that waits for its locks. [`Options::lock_timeout`] bounds
+//! every wait for a lock.
 //!
 //! **Recovery.** Opening after a crash redoes the logged changes and rolls back uncommitted transactions.
 //! [`Options::on_recovery`] receives the progress and may cancel the restart; the next open repeats it. The duration is
@@ -119,7 +119,7 @@
 //! oldest transaction that was running. After [`Database::close`] no recovery is needed.
 //!
 //! **Damage** is detected: every page and every log record has a CRC-32C; a page torn by a crash is restored from its
-//! copy. Other damage is reported as an error that names the file and the page, never as a wrong row.
+//! copy. Other damage is reported as an error that names the file and the page; a wrong row is never returned.
 //!
 //! **A full disk** is reported as [`StorageError::NoSpace`]. The transaction rolls back in space reserved for this, and
 //! service resumes when there is space again. A database whose process died on a full disk also opens there: a restart
@@ -150,18 +150,19 @@
 //!
 //! # Format
 //!
-//! `control`, `pages.0`, `log.N`, `lock` while open, and `copying` in a copy that is not finished. Every file carries a
-//! format number, now 5. A build reads exactly one format and reports an error for any other. There are no migrations
-//! yet. All integers are little-endian, so files may move between machines.
+//! The files are `control`, `pages.0`, `log.N`, `lock` (while the database is open), and `copying` (in an unfinished
+//! copy). Every file contains a format number, currently 5. A build reads exactly one format and reports an error for
+//! any other. Migration between formats is not supported yet. All integers are little-endian, so files may move between
+//! machines.
 //!
 //! # Not supported
 //!
-//! Snapshots of the past, reads from another process, and encryption are not supported. Neither is a read-only snapshot
-//! of the last commit, which would read without locks and block no writer: readers lock the rows that they read, or
-//! read at read-committed. Files do not shrink by themselves: the space of deleted rows is reused soon after no
-//! transaction needs them any more, and [`Database::compact`] returns free space of the data file to the system. A scan
-//! above read-committed locks the rows that it reads, so a long report makes short writers wait. A lock is granted in
-//! the order of the requests; no other order is guaranteed.
+//! Snapshots of the past, reads from another process, and encryption are not supported. A read-only snapshot of the
+//! last commit, which would read without locks and block no writer, is not supported either: readers lock the rows that
+//! they read, or read at read-committed. Files do not shrink by themselves: the space of deleted rows is reused soon
+//! after no transaction needs them any more, and [`Database::compact`] returns free space of the data file to the
+//! system. A scan above read-committed locks the rows that it reads, so a long report makes short writers wait. A lock
+//! is granted in the order of the requests; no other order is guaranteed.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
@@ -184,7 +185,7 @@ mod recovery;
 mod table;
 mod txn;
 
-/// The example of the README, run as a test.
+/// Runs the example of the README as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
@@ -226,7 +227,7 @@ pub mod mutants {
     pub use crate::base::mutant::{Mutant, VARIABLE, chosen};
 }
 
-/// The items that expansions of [`record!`] use.
+/// Items used by the expansions of [`record!`] and of `columns!`.
 #[doc(hidden)]
 pub mod record_parts {
     pub use crate::table::codec::{

@@ -1,4 +1,4 @@
-//! Campaigns against the engine and its schedulers, behind `cargo xtask`.
+//! Campaigns: randomised tests of the engine and its schedulers. `cargo xtask` runs them.
 //!
 //! | module | contents |
 //! | --- | --- |

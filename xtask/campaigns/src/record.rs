@@ -1,4 +1,4 @@
-//! The result line of each long run of a campaign or a checker, in the tables of `crates/storage/campaigns`.
+//! Result tables of long runs in `crates/storage/campaigns`: one line for each run of a campaign or checker.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use clap::Args;
 
-/// The columns of a table.
+/// Column names of a table.
 const COLUMNS: &str = "date,state,flags,seed,tried,failures,seconds,remark";
 
-/// The flag that records the run.
+/// Flag to record the run in a table.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct RecordFlag {
     /// Appends a line about the run to its table in this directory, for example crates/storage/campaigns.
@@ -20,8 +20,8 @@ pub(crate) struct RecordFlag {
 }
 
 impl RecordFlag {
-    /// Appends the run's line to `table` if the flag is given. Returns the exit status of the run, or a failure if the write
-    /// fails.
+    /// If the flag is given, appends the run's line to `table`. Returns `status`, or a failure if the line cannot be
+    /// written.
     pub(crate) fn finish(&self, table: &str, run: &RunRecord, status: ExitCode) -> ExitCode {
         let Some(directory) = &self.record else { return status };
         match append(directory, table, &run.line()) {
@@ -34,14 +34,14 @@ impl RecordFlag {
     }
 }
 
-/// Result of a run. Date and commit of the sources are added to its line.
+/// Result of a run, for its line of the table. The date and the commit of the sources are added to the line.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RunRecord {
-    /// The command line without the campaign's name, its budget and its seed.
+    /// Flags of the run's command line, except budget and seed.
     pub(crate) flags: String,
-    /// The seed, if there is one.
+    /// Seed of the run, if it has one.
     pub(crate) seed: Option<u64>,
-    /// Number of cases, tests or inputs.
+    /// Number of cases, tests or inputs that were run.
     pub(crate) tried: u64,
     pub(crate) failures: u64,
     pub(crate) elapsed: Duration,
@@ -64,13 +64,13 @@ impl RunRecord {
     }
 }
 
-/// Output of a program without surrounding white space; empty if the program fails.
+/// Returns the output of a program without surrounding white space; an empty string if the program fails.
 fn output_of(program: &str, args: &[&str]) -> String {
     let output = Command::new(program).args(args).output().ok().filter(|output| output.status.success());
     output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default()
 }
 
-/// Appends a line to a table. Creates the table if it does not exist.
+/// Appends a line to a table. Creates the table with its column names if it does not exist.
 fn append(directory: &Path, table: &str, line: &str) -> Result<(), String> {
     let path = directory.join(format!("{table}.csv"));
     let failed = |error: std::io::Error| format!("{}: {error}", path.display());

@@ -1,4 +1,4 @@
-//! The reference of the command line, from the definition of its flags.
+//! Reference of the command line of `tpcc`, generated from the definition of its flags.
 
 use std::fmt::Write as _;
 use std::io;
@@ -6,10 +6,10 @@ use std::path::Path;
 
 use clap::{Arg, Command};
 
-/// File of the reference.
+/// Path of the reference in the repository.
 pub(super) const FILE: &str = "docs/COMMANDS.md";
 
-/// The reference as Markdown.
+/// Returns the reference as Markdown.
 pub(super) fn draw(_root: &Path) -> io::Result<String> {
     let mut command = tpcc::fuzzing::command().disable_help_subcommand(true);
     command.build();
@@ -29,7 +29,7 @@ fn about(command: &Command) -> String {
     command.get_about().map(ToString::to_string).unwrap_or_default()
 }
 
-/// The section of one command: its purpose, a table of its flags by heading, its closing text.
+/// Appends the section of one command: its purpose, a table of its flags for each heading, its closing text.
 fn section(page: &mut String, command: &Command) {
     let _ = write!(page, "\n## `tpcc {}`\n\n{}.\n", command.get_name(), about(command));
     let arguments: Vec<&Arg> =
@@ -51,7 +51,7 @@ fn section(page: &mut String, command: &Command) {
     }
 }
 
-/// The row of one flag.
+/// Appends the table row of one flag.
 fn row(page: &mut String, argument: &Arg) {
     let values = argument.get_value_names().unwrap_or_default().iter().map(|name| format!("<{name}>"));
     let values =
@@ -80,7 +80,7 @@ fn row(page: &mut String, argument: &Arg) {
     let _ = writeln!(page, "| `{}` | {} | {}{possible} |", escaped(name.trim()), escaped(&default), escaped(&help));
 }
 
-/// A help text without the default that it names, and that default.
+/// Splits a help text into the text without its default value, and the default value.
 fn without_default(help: &str) -> (String, String) {
     let flat = help.split_whitespace().collect::<Vec<_>>().join(" ");
     match flat.split_once("[default: ").and_then(|(before, rest)| Some((before, rest.split_once(']')?))) {
@@ -92,7 +92,7 @@ fn without_default(help: &str) -> (String, String) {
     }
 }
 
-/// Text for a cell of a table.
+/// Escapes a text for a cell of a Markdown table.
 fn escaped(text: &str) -> String {
     text.replace('|', "\\|").replace('\n', " ")
 }

@@ -1,18 +1,18 @@
-//! Picture of the crates: name, description, and dependencies as read from their manifests.
+//! Picture of the crates: their names, descriptions and dependencies. Dependencies are read from the manifests.
 
 use std::fmt::Write;
 use std::path::Path;
 /// Path of the picture in the repository.
 pub(super) const FILE: &str = "docs/house.svg";
 
-/// Box of a crate in the picture: name, description, and position as column and row.
+/// Box of a crate in the picture: name, description, and place as column and row.
 struct CrateBox {
     name: &'static str,
     what: &'static str,
     place: (u32, u32),
 }
 
-/// The crates, from top to bottom. A crate is above those that it uses.
+/// Boxes of the crates, from top to bottom. A crate is above the crates that it uses.
 const BOXES: [CrateBox; 5] = [
     CrateBox { name: "tpcc", what: "the workload and the papers, rerun", place: (1, 0) },
     CrateBox { name: "storage", what: "locks, latches, B+trees, log, recovery", place: (0, 1) },
@@ -21,19 +21,19 @@ const BOXES: [CrateBox; 5] = [
     CrateBox { name: "sched-steps", what: "fibers, and teams that share code", place: (2, 2) },
 ];
 
-/// Sizes in pixels: of a box, of the gaps between boxes, and of the border.
+/// Width of a box, in pixels. The next constants are the height of a box, the gaps between boxes, and the border.
 const WIDTH: u32 = 270;
 const HEIGHT: u32 = 64;
 const GAP_X: u32 = 24;
 const GAP_Y: u32 = 46;
 const BORDER: u32 = 12;
 
-/// Returns the left and upper edge of a box.
+/// Returns the left and upper edges of a box, in pixels.
 fn corner((column, row): (u32, u32)) -> (u32, u32) {
     (BORDER + column * (WIDTH + GAP_X), BORDER + row * (HEIGHT + GAP_Y))
 }
 
-/// Draws the picture. Its colours follow the reader's setting, light or dark.
+/// Draws the picture. Its colours follow the viewer's setting, light or dark.
 pub(super) fn draw(root: &Path) -> std::io::Result<String> {
     let (columns, rows) = (3, 3);
     let (width, height) = (corner((columns, 0)).0 - GAP_X + BORDER, corner((0, rows)).1 - GAP_Y + BORDER);
@@ -48,7 +48,7 @@ pub(super) fn draw(root: &Path) -> std::io::Result<String> {
         for below in BOXES.iter().filter(|below| used.iter().any(|name| name == below.name)) {
             let ((x, y), (to_x, to_y)) = (corner(crate_box.place), corner(below.place));
             let (x, to_x) = (x + WIDTH / 2, to_x + WIDTH / 2);
-            // A line that crosses a row bends around the box in it, through the gap on its left.
+            // A line that crosses a row bends around the box in that row, through the gap on its left.
             if below.place.1 - crate_box.place.1 > 1 {
                 let (gap, turn) = (corner(below.place).0 - GAP_X / 2, to_y - GAP_Y / 2);
                 let _ = writeln!(

@@ -1,5 +1,5 @@
-//! Pictures of the README: the crates, from their manifests, and the comparison of engines, from the results of
-//! `cargo xtask peers`.
+//! Generated pictures and reference documents: the crates, from their manifests; the comparison of engines, from results of
+//! `cargo xtask peers`; the reference of the command line.
 
 mod commands;
 mod crates;
@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-/// The flags of `cargo xtask picture`.
+/// Flags of `cargo xtask picture`.
 #[derive(Debug, Args)]
 pub(crate) struct PictureFlags {
     /// Directory for the pictures, instead of the repository's own.
@@ -19,7 +19,7 @@ pub(crate) struct PictureFlags {
     out: Option<PathBuf>,
 }
 
-/// A picture: its path in the repository, and the function that draws it from other files of the repository.
+/// Path of a picture in the repository, and the function that draws it from other files of the repository.
 type Picture = (&'static str, fn(&Path) -> io::Result<String>);
 
 const PICTURES: [Picture; 3] =

@@ -1,4 +1,4 @@
-//! Figure of the comparison: times of other engines divided by those of `storage`, by operation.
+//! Picture of the engine comparison: for each operation, the time of each other engine divided by the time of `storage`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -7,11 +7,11 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-/// Paths of the picture and of its data in the repository: `cargo xtask peers --json docs/peers.json`.
+/// Path of the picture in the repository. Its data file is the output of `cargo xtask peers --json docs/peers.json`.
 pub(super) const FILE: &str = "docs/peers.svg";
 const MEASURED: &str = "docs/peers.json";
 
-/// The parts of the `cargo xtask peers --json` file that are drawn.
+/// Parts of the `cargo xtask peers --json` file that the picture shows.
 #[derive(Deserialize)]
 struct PeerResults {
     rounds: usize,
@@ -25,7 +25,7 @@ struct Ratio {
     high: f64,
 }
 
-/// Operations in the order of the picture: identifier in the report, label in the picture.
+/// Operations in the order of the picture: identifier in the data file, label in the picture.
 const ROWS: [(&str, &str); 12] = [
     ("point-read", "point read, begin to commit"),
     ("point-read-of-1000", "point read, of 1,000"),
@@ -41,7 +41,7 @@ const ROWS: [(&str, &str); 12] = [
     ("standard-mix-two-workers", "standard mix, two workers"),
 ];
 
-/// Engines, with their marks and with colours that any colour vision can distinguish.
+/// Engines: identifier, colour, and mark. The colours are distinguishable with every kind of colour vision.
 const ENGINES: [(&str, &str, Mark); 5] = [
     ("redb", "#0072b2", Mark::Circle),
     ("fjall", "#d55e00", Mark::Square),
@@ -59,14 +59,14 @@ enum Mark {
     Bar,
 }
 
-/// Sizes in pixels.
+/// Left margin, in pixels. The next constants are further sizes of the picture, also in pixels.
 const LEFT: f64 = 230.0;
 const WIDTH: f64 = 820.0;
 const ROW: f64 = 36.0;
 const TOP: f64 = 64.0;
 const RIGHT: f64 = 30.0;
 
-/// Draws the picture from the data in the repository.
+/// Draws the picture from the data file in the repository.
 pub(super) fn draw(root: &Path) -> io::Result<String> {
     let text = std::fs::read_to_string(root.join(MEASURED))
         .map_err(|error| io::Error::new(error.kind(), format!("{MEASURED}: {error}; 'cargo xtask peers' makes it")))?;
@@ -81,7 +81,7 @@ pub(super) fn draw(root: &Path) -> io::Result<String> {
     Ok(picture(&measured))
 }
 
-/// Returns a measured engine or operation that the picture does not know.
+/// Returns the name of a measured engine or operation that the picture does not show, if there is one.
 fn unknown_name(measured: &PeerResults) -> Option<&str> {
     let engine = measured.ratios.keys().find(|name| ENGINES.iter().all(|(known, ..)| known != name));
     let operations = || measured.ratios.values().flat_map(BTreeMap::keys);
@@ -93,7 +93,7 @@ fn picture(measured: &PeerResults) -> String {
     let rows: Vec<(&str, &str)> =
         ROWS.into_iter().filter(|(id, _)| measured.ratios.values().any(|of| of.contains_key(*id))).collect();
     let all = || measured.ratios.values().flat_map(BTreeMap::values);
-    // Whole decades that contain all intervals, and 1.
+    // The axis covers whole decades that contain all intervals and the ratio 1.
     let low = all().map(|ratio| ratio.low).fold(1.0, f64::min).log10().floor();
     let high = all().map(|ratio| ratio.high).fold(10.0, f64::max).log10().ceil();
     let x = |ratio: f64| LEFT + (WIDTH - LEFT - RIGHT) * (ratio.log10() - low) / (high - low);
@@ -184,7 +184,7 @@ mod tests {
             ("fjall".to_owned(), of(&[("point-read", 250.0)])),
         ]);
         let svg = picture(&PeerResults { rounds: 9, ratios });
-        // One more of each is in the legend.
+        // The legend adds one mark of each kind.
         assert_eq!((svg.matches("<circle").count(), svg.matches("<rect").count()), (3, 2));
         for text in ["point read", "scan of 100 rows", ">0.1<", ">1000<", "9 rounds"] {
             assert!(svg.contains(text), "{text}: {svg}");

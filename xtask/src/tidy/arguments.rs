@@ -1,5 +1,5 @@
-//! Arguments at the ends of their ranges: no cast truncates a duration, and no debug assertion is the only check of a
-//! caller's argument.
+//! Rules about extreme arguments: no cast truncates a duration, and a debug assertion is never the only check of an argument
+//! of the public interface.
 
 use std::collections::BTreeSet;
 
@@ -15,9 +15,9 @@ pub(super) const RULE: &str = "ends";
 
 /// Accessors of a duration, with the number of bits of their results.
 const ACCESSORS: [(&str, u32); 4] = [("as_nanos", 128), ("as_micros", 128), ("as_millis", 128), ("as_secs", 64)];
-/// Layer whose arguments all come from callers: it must not use debug assertions.
+/// Folder of the public interface of `storage`. Its arguments come from callers, so it must not use debug assertions.
 const INTERFACE: &str = "crates/storage/src/db/";
-/// Libraries whose public functions are called by other programs.
+/// Folders of libraries whose public functions other programs call.
 const LIBRARIES: [&str; 4] = ["crates/storage/", "crates/sched-steps/", "crates/speculate/", "crates/itas/"];
 
 pub(super) fn check(code: &Code, findings: &mut Vec<Finding>) {
@@ -28,7 +28,7 @@ pub(super) fn check(code: &Code, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Visitor of a file, with the parameters of the enclosing public functions.
+/// Visitor of a file. Keeps the parameter names of the enclosing public functions.
 struct ArgumentVisitor<'a> {
     file: &'a File,
     is_library: bool,
@@ -57,7 +57,7 @@ impl ArgumentVisitor<'_> {
     }
 }
 
-/// PatternNames that patterns bind.
+/// Names that patterns bind.
 #[derive(Default)]
 struct PatternNames(BTreeSet<String>);
 
@@ -119,7 +119,7 @@ impl<'ast> Visit<'ast> for ArgumentVisitor<'_> {
     }
 }
 
-/// Returns true if other programs call a function: it is public, and not part of a macro's expansion.
+/// Returns true if other programs can call a function: it is public, and not a part of a macro's expansion.
 fn is_called(visibility: &Visibility, attributes: &[syn::Attribute]) -> bool {
     let is_hidden = attributes.iter().any(|attribute| {
         matches!(&attribute.meta, syn::Meta::List(list) if list.path.is_ident("doc") && names(list.tokens.clone(), "hidden"))
@@ -127,7 +127,8 @@ fn is_called(visibility: &Visibility, attributes: &[syn::Attribute]) -> bool {
     matches!(visibility, Visibility::Public(_)) && !is_hidden
 }
 
-/// Returns the accessor of a duration that an expression calls last, ignoring parentheses.
+/// Returns the accessor of a duration that is the outermost call of an expression, ignoring parentheses, and the number of
+/// bits of its result.
 fn duration_accessor(mut expr: &Expr) -> Option<(&'static str, u32)> {
     while let Expr::Paren(inner) = expr {
         expr = &inner.expr;
@@ -136,7 +137,7 @@ fn duration_accessor(mut expr: &Expr) -> Option<(&'static str, u32)> {
     ACCESSORS.into_iter().find(|(name, _)| call.args.is_empty() && call.method == name)
 }
 
-/// Returns the number of bits of an integer's value; `None` for other types.
+/// Returns the number of bits of an integer type; `None` for other types.
 fn integer_bits(of: &Type) -> Option<u32> {
     let Type::Path(path) = of else { return None };
     let name = path.path.segments.last()?.ident.to_string();
@@ -158,7 +159,7 @@ fn is_now(expr: &Expr) -> bool {
     names.ends_with(&["Instant".to_owned(), "now".to_owned()])
 }
 
-/// Returns true for a constant by name, or a duration made of literals.
+/// Returns true if an expression is the name of a constant, or a duration made of literals.
 fn is_constant(expr: &Expr) -> bool {
     match expr {
         Expr::Path(path) => path.path.segments.last().is_some_and(|name| {

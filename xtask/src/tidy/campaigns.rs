@@ -1,4 +1,4 @@
-//! Every public method of the engine is called by a campaign, or is listed here with the reason.
+//! Rule: a campaign calls every public method of the engine. Exceptions are listed here with their reasons.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use super::code::{Code, is_test};
 
 pub(super) const RULE: &str = "campaigns";
 
-/// Files of the engine's public interface, and of the disks on which tests run it.
+/// Files of the engine's public interface, and of the simulated disk.
 const INTERFACE: [&str; 2] = ["crates/storage/src/db/", "crates/storage/src/io/sim/mod.rs"];
 /// Folders of the campaigns.
 const CAMPAIGNS: [&str; 2] = ["xtask/campaigns/src/sim/", "xtask/campaigns/src/torture/"];
@@ -30,7 +30,7 @@ const UNCALLED_METHODS: [(&str, &str); 8] = [
 
 pub(super) fn check(code: &Code, findings: &mut Vec<Finding>) {
     let called = called(code);
-    // A tree without campaigns belongs to a test of another rule.
+    // A tree without campaigns is a test of another rule.
     if called.is_empty() {
         return;
     }
@@ -52,7 +52,7 @@ pub(super) fn check(code: &Code, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Returns the public functions and methods by name, with file and line.
+/// Returns the file and line of each public function and method, by name.
 fn public(code: &Code) -> BTreeMap<String, (String, usize)> {
     let mut all = BTreeMap::new();
     for file in code.files.iter().filter(|file| INTERFACE.iter().any(|of| file.path.starts_with(of))) {
@@ -80,7 +80,7 @@ fn public(code: &Code) -> BTreeMap<String, (String, usize)> {
     all
 }
 
-/// Returns the names that campaigns call: identifiers after a dot or two colons.
+/// Returns the names that campaigns call: all identifiers after a dot or two colons.
 fn called(code: &Code) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for file in code.files.iter().filter(|file| CAMPAIGNS.iter().any(|of| file.path.starts_with(of))) {

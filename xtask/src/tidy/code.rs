@@ -1,4 +1,4 @@
-//! The parsed Rust code: crates, their modules, and the paths that modules use of each other.
+//! Parsed Rust code: crates, their modules, and the paths by which modules refer to each other.
 
 use std::collections::BTreeMap;
 
@@ -10,48 +10,48 @@ use syn::{Attribute, Item, UseTree};
 use super::Finding;
 use super::tree::Tree;
 
-/// Rule of findings about parsing.
+/// Name of the rule for findings about parsing.
 const RULE: &str = "parse";
 
-/// All source files of the workspace.
+/// All parsed source files of the workspace.
 pub(super) struct Code {
     pub(super) files: Vec<File>,
     pub(super) crates: Vec<Crate>,
 }
 
-/// A parsed file.
+/// Parsed source file.
 pub(super) struct File {
     pub(super) path: String,
     pub(super) text: String,
     pub(super) syntax: syn::File,
 }
 
-/// A library or program, with its modules.
+/// Library or program, with its modules.
 pub(super) struct Crate {
-    /// Folder of the manifest.
+    /// Folder of the crate's manifest.
     pub(super) folder: String,
-    /// Modules by path below the crate; the root has the empty path.
+    /// Modules, indexed by their paths below the crate. The root module has the empty path.
     pub(super) modules: BTreeMap<Path, Module>,
 }
 
-/// Names of nested modules, from the root of a crate.
+/// Path of a module: names from the root of its crate to the module.
 pub(super) type Path = Vec<String>;
 
-/// A module, in its own file or in its parent's.
+/// Module, in its own file or in its parent's file.
 #[derive(Default)]
 pub(super) struct Module {
     pub(super) file: String,
     /// True if the module exists only in tests (or under model checkers).
     pub(super) test: bool,
-    /// Paths of the crate that the module names, outside its tests.
+    /// Paths of the same crate that the module names, except in its tests.
     pub(super) uses: Vec<Use>,
-    /// Names that a `use` brings into scope, with the paths to which they refer.
+    /// Names that `use` declarations bring into scope, with the paths to which the names refer.
     aliases: BTreeMap<String, Path>,
-    /// Types, traits and aliases that other modules may name, with their lines; types of tests are excluded.
+    /// Names and lines of types, traits and aliases that other modules may name. Types of tests are excluded.
     pub(super) types: Vec<(String, usize)>,
 }
 
-/// A path within the crate that a module names.
+/// Path within the crate that a module names.
 #[derive(Clone)]
 pub(super) struct Use {
     /// Path from the root of the crate.
@@ -93,7 +93,7 @@ impl Code {
         self.files.iter().find(|file| file.path == path)
     }
 
-    /// Reads the module at `path`, which is the whole of `file`, and all modules below it.
+    /// Adds the module at `path` and all modules below it to `modules`. The module is the whole content of `file`.
     fn walk(&self, modules: &mut BTreeMap<Path, Module>, path: Path, file: &str, test: bool) {
         let Some(parsed) = self.file(file) else { return };
         let test = test || is_test(&parsed.syntax.attrs);
@@ -144,7 +144,7 @@ impl Code {
         }
     }
 
-    /// Returns the file of a module that is declared in `parent`.
+    /// Returns the path of the file of a module that is declared in the file `parent`.
     fn file_of(&self, parent: &str, at_root: bool, module: &syn::ItemMod) -> Option<String> {
         let (folder, name) = parent.rsplit_once('/')?;
         let folder = match name {
@@ -160,7 +160,7 @@ impl Code {
 }
 
 impl Crate {
-    /// Returns the module that defines the item at `path`; names from a `use` are resolved to their origin.
+    /// Returns the path of the module that defines the item at `path`. Names from a `use` are resolved to their origin.
     pub(super) fn home(&self, path: &[String]) -> Path {
         self.follow(path, 8)
     }
@@ -199,7 +199,7 @@ pub(super) fn is_test(attributes: &[Attribute]) -> bool {
     })
 }
 
-/// Returns true if a condition names a configuration of tests outside `not(...)`.
+/// Returns true if a condition names a test configuration outside `not(...)`.
 fn asks_for_test(condition: TokenStream) -> bool {
     let mut negated = false;
     for token in condition {
@@ -249,7 +249,7 @@ fn visible_type(item: &Item) -> Option<(String, usize)> {
     visible.then(|| (name.to_string(), name.span().start().line))
 }
 
-/// Collects the names that a `use` brings into scope, with their paths and lines.
+/// Collects the names that a `use` brings into scope, with the paths and lines of the names.
 fn flatten(tree: &UseTree, before: &mut Vec<String>, found: &mut Vec<(String, Path, usize)>) {
     match tree {
         UseTree::Path(path) => {

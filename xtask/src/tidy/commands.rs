@@ -1,4 +1,4 @@
-//! Commands in documents and help texts are valid: the command line accepts their flags and values.
+//! Rule: the command line accepts the commands in documents and help texts, with their flags and values.
 
 use clap::error::ErrorKind;
 use clap::{Command, CommandFactory};
@@ -11,7 +11,7 @@ use crate::Cli;
 
 pub(super) const RULE: &str = "command";
 
-/// Beginnings of commands, each with the program that parses the rest.
+/// Beginnings of commands, each with the program that parses the rest of the command.
 const PREFIXES: [(&str, Program); 4] = [
     ("cargo run --release -p tpcc -- ", Program::Tpcc),
     ("target/release/tpcc ", Program::Tpcc),
@@ -30,7 +30,7 @@ pub(super) fn check(tree: &Tree, findings: &mut Vec<Finding>) {
         findings.push(Finding { file: file.to_owned(), line, rule: RULE, what });
     };
     for (path, text) in tree.ending(".md") {
-        // The changelog may name former commands.
+        // The changelog may name commands that no longer exist.
         if path.ends_with("CHANGELOG.md") {
             continue;
         }
@@ -66,17 +66,17 @@ pub(super) fn check(tree: &Tree, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Returns the error with which a command of this workspace would be refused.
+/// Returns the error message for a command of this workspace that the command line does not accept.
 fn refusal(text: &str) -> Option<String> {
     let (begin, program) = PREFIXES.iter().find(|(begin, _)| text.starts_with(begin))?;
     let rest = &text[begin.len()..];
-    // Usage with placeholders, and shell code that uses the output.
+    // Usage lines with placeholders, and shell code that uses the output, are not checked.
     if rest.contains(['[', '<', '{', '*']) || rest.contains("...") || text.contains("->") {
         return None;
     }
     let rest = rest.split(['|', '>', '&', ';']).next().unwrap_or(rest);
     let words = shlex::split(rest)?;
-    // Prose about `tpcc` in code format does not begin with one of its commands.
+    // Prose about `tpcc` in code format does not begin with the name of a command.
     let first = words.first()?;
     if !first.starts_with('-')
         && !is_subcommand(*program, first)
@@ -88,12 +88,12 @@ fn refusal(text: &str) -> Option<String> {
     let error = command(*program)
         .try_get_matches_from(std::iter::once("command").chain(words.iter().map(String::as_str)))
         .err()?;
-    // A command's name alone refers to the command.
+    // The name of a command alone is a reference to the command, so missing arguments are no error.
     let named = matches!(error.kind(), ErrorKind::MissingRequiredArgument | ErrorKind::MissingSubcommand);
     if named || matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         return None;
     }
-    // Words in capitals are placeholders of values.
+    // Words in capitals are placeholders for values.
     let is_placeholder = |word: &String| word.chars().all(|c| c.is_ascii_uppercase());
     if error.kind() == ErrorKind::InvalidValue && words.iter().any(is_placeholder) {
         return None;
@@ -118,7 +118,7 @@ fn command(program: Program) -> Command {
     }
 }
 
-/// Returns the long help of every command of both programs.
+/// Returns the long help texts of all commands of both programs.
 fn helps() -> Vec<(&'static str, String)> {
     let mut all = Vec::new();
     for (file, command) in [("crates/tpcc/src/lib.rs", Program::Tpcc), ("xtask/src/main.rs", Program::Xtask)] {

@@ -1,4 +1,4 @@
-//! No cycle between sibling modules, at any depth.
+//! Rule: sibling modules do not depend on each other in a cycle, at any depth.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,10 +24,11 @@ pub(super) fn check(code: &Code, findings: &mut Vec<Finding>) {
     }
 }
 
-/// The modules that each module names, each with one source location.
+/// Dependences between sibling modules: for each module, the siblings that it names, each with the file and line of one
+/// occurrence.
 type Edges = BTreeMap<String, BTreeMap<String, (String, usize)>>;
 
-/// Returns the edges between the children of each module.
+/// Returns the dependences between the children of each module.
 fn siblings(of: &Crate) -> BTreeMap<Path, Edges> {
     let mut all: BTreeMap<Path, Edges> = BTreeMap::new();
     for (path, module) in of.modules.iter().filter(|(_, module)| !module.test) {

@@ -1,4 +1,4 @@
-//! No dated measurement in prose: dated figures belong in tables and data files, which are replaced as a whole.
+//! Rule: prose has no dated measurements. They belong in tables and data files, which are replaced as a whole.
 
 use pulldown_cmark::{Event, Tag, TagEnd};
 use regex::Regex;

@@ -1,11 +1,11 @@
-//! The crates of the workspace depend on each other only as declared here.
+//! Rule: crates of the workspace depend on each other only as declared here.
 
 use super::Finding;
 use super::tree::Tree;
 
 pub(super) const RULE: &str = "crates";
 
-/// Each crate, and the crates of the workspace that it may depend on.
+/// Each crate, with the crates of the workspace that it may depend on.
 const GRAPH: [(&str, &[&str]); 11] = [
     ("crates/storage", &[]),
     ("crates/sched-steps", &[]),

@@ -1,4 +1,4 @@
-//! A file holds one idea: no file exceeds the maximum length.
+//! Rule: a file holds one idea, so no file exceeds the maximum length.
 
 use super::Finding;
 use super::tree::Tree;

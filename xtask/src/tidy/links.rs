@@ -1,4 +1,4 @@
-//! The targets of links in Markdown exist, and so do the paths in code format.
+//! Rule: targets of links in Markdown exist, and so do the files with paths in code format.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use super::tree::Tree;
 
 pub(super) const RULE: &str = "link";
 
-/// First parts of paths from the root of the workspace.
+/// First components of paths from the root of the workspace.
 const TOP_FOLDERS: [&str; 4] = ["crates/", "xtask/", "benches/", ".ci/"];
 
 pub(super) fn check(tree: &Tree, findings: &mut Vec<Finding>) {
@@ -22,7 +22,7 @@ pub(super) fn check(tree: &Tree, findings: &mut Vec<Finding>) {
         for (event, at) in parse(text) {
             match event {
                 Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => {
-                    // Links to other sites are not checked; rustdoc checks paths of items.
+                    // Links to other sites are not checked. Rustdoc checks paths of items.
                     if dest_url.contains("://") || dest_url.starts_with("mailto:") || dest_url.contains("::") {
                         continue;
                     }
@@ -49,18 +49,18 @@ pub(super) fn parse(text: &str) -> impl Iterator<Item = (Event<'_>, Range<usize>
     Parser::new_ext(text, Options::ENABLE_TABLES).into_offset_iter()
 }
 
-/// Returns the line, from 1, of a byte offset.
+/// Returns the line number, from 1, of a byte offset in a text.
 pub(super) fn line_of(text: &str, at: usize) -> usize {
     text.as_bytes()[..at.min(text.len())].iter().filter(|byte| **byte == b'\n').count() + 1
 }
 
-/// Returns true for a path from the root, without placeholders.
+/// Returns true if a text in code format is a path from the root of the workspace, without placeholders.
 fn is_path(code: &str) -> bool {
     TOP_FOLDERS.iter().any(|top| code.starts_with(top))
         && code.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '_' | '-'))
 }
 
-/// Resolves `link`, as written in the file `from`, to a path from the root.
+/// Resolves `link`, as written in the file `from`, to a path from the root of the workspace.
 fn resolve(from: &str, link: &str) -> String {
     let mut at: Vec<&str> = from.split('/').collect();
     at.pop();
@@ -78,7 +78,7 @@ fn resolve(from: &str, link: &str) -> String {
     at.join("/")
 }
 
-/// Returns the anchors of a document's headings, in the form that code hosts use.
+/// Returns the anchors of a document's headings, in the form that code hosting sites use.
 fn anchors(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut heading: Option<String> = None;

@@ -1,6 +1,7 @@
-//! `cargo xtask tidy`: project rules that no compiler checks, checked in seconds.
+//! `cargo xtask tidy`: checks project rules that no compiler checks, within seconds.
 //!
-//! Each rule is a function from the [`Tree`] to [`Finding`]s, in its own file, with tests that plant a violation.
+//! Each rule is a function from the [`Tree`] to [`Finding`]s, in its own file. Its tests check that it finds an artificial
+//! violation.
 
 mod arguments;
 mod campaigns;
@@ -35,10 +36,10 @@ pub(crate) struct TidyFlags {
     root: Option<PathBuf>,
 }
 
-/// A violation of a rule.
+/// Violation of a rule.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Finding {
-    /// Path relative to the workspace.
+    /// Path of the file relative to the workspace.
     file: String,
     /// Line number, from 1.
     line: usize,
@@ -68,7 +69,7 @@ const RULES: [&str; 12] = [
     dates::RULE,
 ];
 
-/// Checks all rules and prints the violations.
+/// Checks all rules and prints their violations.
 pub(crate) fn run(flags: &TidyFlags) -> ExitCode {
     let begun = Instant::now();
     let root = match flags.root.clone().map_or_else(tree::workspace, Ok) {
@@ -93,7 +94,7 @@ fn refuse(error: &tree::TreeError) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Returns all findings, in the order of files and lines.
+/// Returns all violations, ordered by file and line.
 fn check(tree: &Tree) -> BTreeSet<Finding> {
     let mut findings = Vec::new();
     let code = Code::parse(tree, &mut findings);

@@ -1,4 +1,4 @@
-//! No dead file: every source file is a module of its crate, or a target that Cargo finds by its location.
+//! Rule: no dead source files. Every source file is a module of its crate, or a target that Cargo finds by its location.
 
 use std::collections::BTreeSet;
 
@@ -20,8 +20,8 @@ pub(super) fn check(tree: &Tree, code: &Code, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Returns true for tests, benchmarks and examples: each file directly in their folder is a target. Files in subfolders
-/// belong to the targets that declare them.
+/// Returns true if a file is a target by its location: each file directly in a folder of tests, benchmarks or examples is
+/// one. Files in subfolders belong to the targets that declare them as modules.
 fn is_target(tree: &Tree, path: &str) -> bool {
     let Some((folder, name)) = path.rsplit_once('/') else { return false };
     let place = |folder: &str| ["tests", "benches", "examples"].iter().any(|p| folder.ends_with(&format!("/{p}")));

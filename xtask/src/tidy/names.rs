@@ -1,4 +1,4 @@
-//! A name that several files of a crate see denotes one type.
+//! Rule: a type name that is visible in several files of a crate denotes only one type.
 
 use std::collections::BTreeMap;
 

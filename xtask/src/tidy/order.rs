@@ -1,11 +1,11 @@
-//! Modules use only modules before them, in the order that is declared here.
+//! Rule: a module uses only modules that are lower in the order that is declared here.
 
 use super::Finding;
 use super::code::Code;
 
 pub(super) const RULE: &str = "order";
 
-/// The modules of each crate, from the lowest to the highest. `ARCHITECTURE.md` describes their contents.
+/// Modules of each crate, from the lowest to the highest. `ARCHITECTURE.md` describes their contents.
 const ORDERS: [(&str, &[&str]); 8] = [
     (
         "crates/storage",
@@ -89,7 +89,7 @@ pub(super) fn check(code: &Code, findings: &mut Vec<Finding>) {
         for (path, module) in &of.modules {
             let Some(top) = path.first() else { continue };
             let Some(here) = place(top) else {
-                // Items within the root module belong to the root.
+                // An inline module of the root file belongs to the root.
                 let at_root = of.modules.get(&Vec::new()).is_some_and(|root| root.file == module.file);
                 if path.len() == 1 && !module.test && !at_root {
                     let what = format!("the module `{top}` has no place in the order of {}", of.folder);

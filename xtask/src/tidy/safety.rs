@@ -1,4 +1,4 @@
-//! Every `unsafe` block and implementation has a `// SAFETY:` comment that proves it.
+//! Rule: every `unsafe` block and implementation has a `// SAFETY:` comment with the proof of its soundness.
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use syn::spanned::Spanned;
@@ -16,7 +16,8 @@ pub(super) fn check(code: &Code, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Visitor of a file, with the start lines of the enclosing items and statements: a comment may be above the innermost one.
+/// Visitor of a file. Keeps the start lines of the enclosing items and statements, because a comment may be above the
+/// innermost one.
 struct UnsafeVisitor<'a> {
     file: &'a File,
     start_lines: Vec<usize>,
@@ -31,7 +32,7 @@ impl UnsafeVisitor<'_> {
     }
 
     fn require_comment(&mut self, line: usize) {
-        // Only the innermost statement counts: a comment proves one thing.
+        // Only a comment above the innermost statement counts, because a comment proves only one statement.
         let above = [Some(line), self.start_lines.last().copied()];
         if !above.into_iter().flatten().any(|line| is_proved(&self.file.text, line)) {
             let what = "`unsafe` without a `// SAFETY:` comment that proves it".to_owned();
@@ -39,7 +40,7 @@ impl UnsafeVisitor<'_> {
         }
     }
 
-    /// Searches macro arguments, which are tokens.
+    /// Searches macro arguments, which are token streams.
     fn tokens(&mut self, tokens: TokenStream) {
         let mut unsafe_at = None;
         for token in tokens {
@@ -91,7 +92,8 @@ impl<'ast> Visit<'ast> for UnsafeVisitor<'_> {
     }
 }
 
-/// Returns true if a `SAFETY:` comment is on the line or ends on the line before it; attributes in between are ignored.
+/// Returns true if a `SAFETY:` comment is on the line or ends on the line before it. Attributes between comment and line are
+/// ignored.
 fn is_proved(text: &str, line: usize) -> bool {
     let lines: Vec<&str> = text.lines().take(line).map(str::trim).collect();
     let Some((own, above)) = lines.split_last() else { return false };

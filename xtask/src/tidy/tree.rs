@@ -1,4 +1,4 @@
-//! The files of a workspace, as text.
+//! Files of a workspace, as text.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,16 +22,16 @@ pub(super) enum TreeError {
     },
 }
 
-/// Files by their paths from the root, with `/` as the separator.
+/// Files of a workspace. Their paths are relative to the root, with `/` as the separator.
 #[derive(Debug, Default)]
 pub(super) struct Tree {
     files: BTreeMap<String, String>,
-    /// All other files and folders, to which links may lead.
+    /// Paths of all other files and folders, as targets of links.
     others: Vec<String>,
 }
 
 impl Tree {
-    /// Reads all files that are neither hidden nor build output.
+    /// Reads all files except hidden files and build output.
     pub(super) fn read(root: &Path) -> Result<Tree, TreeError> {
         let mut tree = Tree::default();
         for entry in WalkDir::new(root).sort_by_file_name().into_iter().filter_entry(|entry| is_ours(root, entry)) {
@@ -53,7 +53,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Creates a tree for a test.
+    /// Creates a tree from paths and texts, for a test.
     #[cfg(test)]
     pub(super) fn of(files: &[(&str, &str)]) -> Tree {
         let own = |&(path, text): &(&str, &str)| (path.to_owned(), text.to_owned());
@@ -64,7 +64,7 @@ impl Tree {
         self.files.len()
     }
 
-    /// Returns the paths and texts of the files whose path ends with `end`.
+    /// Returns the paths and texts of the files whose paths end with `end`.
     pub(super) fn ending<'t>(&'t self, end: &'t str) -> impl Iterator<Item = (&'t str, &'t str)> {
         self.files
             .iter()
@@ -72,7 +72,7 @@ impl Tree {
             .map(|(path, text)| (path.as_str(), text.as_str()))
     }
 
-    /// Returns true if a file or folder with this path exists.
+    /// Returns true if the workspace has a file or folder with this path.
     pub(super) fn exists(&self, path: &str) -> bool {
         let path = path.trim_end_matches('/');
         let below = format!("{path}/");
@@ -89,7 +89,7 @@ fn is_ours(root: &Path, entry: &DirEntry) -> bool {
     entry.path() == root || !(built || (name.starts_with('.') && name != ".ci"))
 }
 
-/// Finds the workspace to which the running command belongs.
+/// Finds the root of the workspace to which the running command belongs.
 pub(super) fn workspace() -> Result<PathBuf, TreeError> {
     let here = env::current_dir().map_err(|source| TreeError::Read { path: ".".into(), source })?;
     let found = here.ancestors().find(|folder| folder.join("xtask").is_dir() && folder.join("Cargo.toml").is_file());

@@ -1,37 +1,38 @@
-//! The choice of a mode: takes the results of windows and returns the mode of the next window. It has no clock and no
-//! threads.
+//! Choice of a scheduling mode: the `Chooser` takes the results of measurement windows and returns the mode of the
+//! next window. It has no clock and no threads.
 
 use std::collections::VecDeque;
 
 use super::{GroupWork, Mode};
 
-/// Minimum number of rounds of windows before a mode may be dropped, and maximum number before the decision.
+/// Minimum number of rounds of windows before a mode may be dropped. After `MAX_ROUNDS` rounds a mode is chosen.
 const MIN_ROUNDS: usize = 4;
 const MAX_ROUNDS: usize = 9;
-/// A mode is dropped if its median is below this fraction of the best.
+/// A mode is dropped if its median score is below this fraction of the best mode's median score.
 const DROP_RATIO: f64 = 0.93;
-/// Factor by which a mode later in the list must be better.
+/// Factor by which the median score of a mode must exceed the score of the modes before it in the list to be chosen
+/// instead.
 const CHANGE_RATIO: f64 = 1.01;
-/// Factor by which a trial must be better than the chosen mode.
+/// Factor by which the score of a trial must exceed the score of the chosen mode for the trial to count as won.
 const TRIAL_WIN_RATIO: f64 = 1.04;
-/// Number of windows that establish the score of the chosen mode. The load has entered another phase if the median of the
-/// next [`PHASE_WINDOWS`] windows differs by the factor [`PHASE_RATIO`].
+/// Number of windows that establish the score of the chosen mode. If the median score of the next [`PHASE_WINDOWS`]
+/// windows differs from it by the factor [`PHASE_RATIO`], the load has entered another phase.
 const SCORE_WINDOWS: usize = 12;
 const PHASE_WINDOWS: usize = 5;
 const PHASE_RATIO: f64 = 1.25;
-/// Maximum number of doublings of the gap between trials. The gap doubles after each turn of all other modes that the
-/// chosen mode wins, because a trial costs the difference in speed, and the cache contents that it displaces.
+/// Maximum number of doublings of the gap between trials. The gap doubles each time that all other modes have had a
+/// trial and lost, because a trial costs the difference in speed, and evicts cache contents.
 const MAX_DOUBLINGS: usize = 5;
 
 #[derive(Debug)]
 enum ChooserState {
-    /// The modes are compared: each gets windows in turn.
+    /// The modes are compared: each remaining mode runs for one window per round.
     Exploring { left: Vec<Mode>, scores: Vec<(Mode, Vec<f64>)>, next: usize },
-    /// One mode runs; another is tried from time to time.
+    /// The chosen mode runs, except in trials of other modes.
     Settled { mode: Mode, recent_scores: VecDeque<f64>, since_trial: u32, trial: Option<Trial>, turn: usize },
 }
 
-/// Trial of another mode, between windows of the chosen one.
+/// Trial of another mode, between windows of the chosen mode.
 #[derive(Debug)]
 struct Trial {
     of: Mode,
@@ -46,13 +47,13 @@ pub struct Chooser {
     modes: Vec<Mode>,
     state: ChooserState,
     windows_between_trials: u32,
-    /// By group: nanoseconds per operation, which weight the operations of different groups on one scale.
+    /// Nanoseconds per operation, indexed by group. They weight the operations of different groups on one scale.
     operation_ns: Vec<f64>,
     explorations: u32,
 }
 
 impl Chooser {
-    /// Creates a chooser among `modes`, the simplest first: among equally good modes the first is chosen.
+    /// Creates a chooser among `modes`. List the simplest mode first: among equally good modes the first is chosen.
     ///
     /// # Panics
     /// If `modes` is empty.
@@ -80,7 +81,7 @@ impl Chooser {
         }
     }
 
-    /// Returns the chosen mode; `None` while modes are compared.
+    /// Returns the chosen mode; `None` while the modes are compared.
     #[must_use]
     pub fn chosen(&self) -> Option<Mode> {
         match &self.state {
@@ -89,13 +90,14 @@ impl Chooser {
         }
     }
 
-    /// Number of times that the comparison of modes was started.
+    /// Returns the number of times that the comparison of modes was started.
     #[must_use]
     pub fn explorations(&self) -> u32 {
         self.explorations
     }
 
-    /// Ends a window of [`mode`](Chooser::mode), in which each group did `work` in `window_ns`.
+    /// Ends a window of the current [`mode`](Chooser::mode). `work` is the work of each group in this window of
+    /// `window_ns`.
     pub fn window(&mut self, window_ns: u64, work: &[GroupWork]) {
         let score = self.score(window_ns, work);
         if score <= 0.0 {
@@ -112,7 +114,7 @@ impl Chooser {
                 *next += 1;
                 if *next == left.len() {
                     *next = 0;
-                    // The next round has another order, so that no mode always follows the same one.
+                    // The next round has another order, so that a mode does not always follow the same other mode.
                     left.rotate_left(1);
                     self.end_round();
                 }
@@ -156,7 +158,7 @@ impl Chooser {
         }
     }
 
-    /// Score of a window: weighted operations (in nanoseconds) per nanosecond.
+    /// Computes the score of a window: completed operations, weighted by `operation_ns`, per nanosecond of the window.
     fn score(&mut self, window_ns: u64, work: &[GroupWork]) -> f64 {
         if self.operation_ns.len() < work.len() {
             self.operation_ns.resize(work.len(), 0.0);
@@ -180,15 +182,15 @@ impl Chooser {
         self.state = ChooserState::Exploring { left: self.modes.clone(), scores: Vec::new(), next: 0 };
     }
 
-    /// Called after every remaining mode has had one more window: drops the modes that are behind, and decides if one is
-    /// left or the maximum number of rounds is reached.
+    /// Ends a round, after each remaining mode has had one more window: drops modes with low scores. Chooses a mode if
+    /// only one is left or the maximum number of rounds is reached.
     fn end_round(&mut self) {
         let ChooserState::Exploring { left, scores, .. } = &mut self.state else { return };
         let rounds = scores.iter().map(|(_, list)| list.len()).max().unwrap_or(0);
         if rounds < MIN_ROUNDS {
             return;
         }
-        // The medians are over the same rounds for all modes: the windows of one round are close together in time.
+        // The medians of all modes cover the same rounds, because the windows of one round are close together in time.
         let median_of = |mode: Mode| scores.iter().find(|(of, _)| *of == mode).map_or(0.0, |(_, list)| median(list));
         let best = left.iter().map(|mode| median_of(*mode)).fold(0.0, f64::max);
         left.retain(|mode| median_of(*mode) >= DROP_RATIO * best);
@@ -212,7 +214,8 @@ impl Chooser {
     }
 }
 
-/// Returns true if the last windows differ from the previous ones by more than noise.
+/// Returns true if the median score of the last windows differs from the median of the previous windows by more than
+/// noise.
 fn is_another_phase(recent_scores: &VecDeque<f64>) -> bool {
     if recent_scores.len() < SCORE_WINDOWS + PHASE_WINDOWS {
         return false;

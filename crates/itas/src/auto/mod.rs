@@ -1,9 +1,9 @@
 //! Automatic choice of policy and placement by measured work.
 //!
 //! The best policy depends on the working sets, the caches, the slice length and other load on the machine: each policy
-//! wins on some loads, and on some loads aggregation across cores halves the throughput. Hardware counters are often
-//! unavailable, so the choice is based on completed work: each mode gets windows of time in turn, and the number of
-//! operations that fibers completed in them is compared.
+//! is the best for some loads, and for some loads aggregation across cores halves the throughput. Hardware counters are
+//! often unavailable, so the choice is based on completed work: each mode gets windows of time in turn, and the numbers
+//! of operations that fibers completed in the windows are compared.
 
 mod chooser;
 pub(crate) mod places;
@@ -46,13 +46,13 @@ impl Mode {
     /// All modes.
     pub const ALL: [Mode; 4] = [Mode::Fair, Mode::Tas, Mode::Packed, Mode::Itas];
 
-    /// Placement of groups in this mode.
+    /// Returns the placement of groups in this mode.
     #[must_use]
     pub fn placement(self) -> Placement {
         if self == Mode::Packed { Placement::Packed } else { Placement::Spread }
     }
 
-    /// Policy of this mode.
+    /// Returns the policy of this mode.
     #[must_use]
     pub fn policy(self) -> Box<dyn Policy> {
         match self {
@@ -62,7 +62,7 @@ impl Mode {
         }
     }
 
-    /// Name of this mode.
+    /// Returns the name of this mode.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -80,13 +80,13 @@ pub struct AutoSettings {
     /// Length of a window in which one mode runs. It should cover the turns of all groups: see
     /// [`AutoSettings::for_cycle`].
     pub window: Duration,
-    /// Number of windows between two trials of another mode, after a mode has been chosen.
+    /// Number of windows between two trials of other modes, after a mode has been chosen.
     pub windows_between_trials: u32,
 }
 
 impl AutoSettings {
-    /// Settings for a load in which every group has had its turn, aggregated, after `cycle`: windows of one and a half
-    /// cycles, between 30 and 250 ms.
+    /// Returns settings for a load in which every group gets one turn per `cycle` when siblings are aggregated. The
+    /// windows last one and a half cycles, but at least 30 ms and at most 250 ms.
     #[must_use]
     pub fn for_cycle(cycle: Duration) -> AutoSettings {
         let window = (cycle * 3 / 2).clamp(Duration::from_millis(30), Duration::from_millis(250));
@@ -94,7 +94,7 @@ impl AutoSettings {
     }
 }
 
-/// Mode of all cores, set by the chooser.
+/// Current mode of all cores, set by the chooser.
 #[derive(Debug)]
 pub(crate) struct ModeWord(AtomicU32);
 

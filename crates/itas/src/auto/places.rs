@@ -1,10 +1,10 @@
-//! Places of slices in a row, a sequence of consecutive slices of one group. The first slices have a place each. Later
-//! slices share places that grow wider with their distance, because the loading of a working set slows down towards its
-//! end.
+//! Places of slices in a row. A row is a sequence of consecutive slices of one group. Each of the first slices has its
+//! own place. Later slices share places that cover more slices with their distance from the start, because the loading
+//! of a working set slows down towards its end.
 
-/// Number of places. The last place holds all further slices.
+/// Number of places. The last place covers all further slices.
 pub const PLACES: usize = 18;
-/// Number of leading places of one slice each. After these, two places of equal width cover each power of two.
+/// Number of leading places of one slice each. Behind them, each power of two is covered by two places of equal width.
 const SINGLE: u64 = 4;
 
 /// Returns the place of slice number `slice` of a row, counted from 0.
@@ -19,7 +19,7 @@ pub(crate) fn place_of_slice(slice: u64) -> usize {
     (SINGLE as usize + 2 * (power as usize - 2) + second_half as usize).min(PLACES - 1)
 }
 
-/// Number of slices at `place` in a row of `length` slices.
+/// Returns the number of slices at `place` in a row of `length` slices.
 #[must_use]
 pub(crate) fn slices_at_place(place: usize, length: u64) -> u64 {
     let begin = first_slice_at(place);
@@ -27,7 +27,7 @@ pub(crate) fn slices_at_place(place: usize, length: u64) -> u64 {
     end.min(length).saturating_sub(begin)
 }
 
-/// First slice at `place`.
+/// Returns the number of the first slice at `place`.
 fn first_slice_at(place: usize) -> u64 {
     if place < SINGLE as usize {
         return place as u64;

@@ -1,12 +1,13 @@
 //! Tuner of the row length (number of consecutive slices of siblings), based on the cost of operations by their place in
 //! the row.
 //!
-//! After a change of group the first slices are slower, because the working set must be loaded. The lost time is
-//! `R = sum over the slices i of slice * (1 - c_inf / c_i)`. Here `c_i` is the time of an operation in the `i`-th slice
-//! of a row, and `c_inf` the time in late slices. A row of length `T` loses the fraction `R / T`. So a row of `R / 3%`
-//! loses 3%, and a longer one gains little; if nothing must be loaded, rows are short. This needs neither a hardware
-//! counter nor a search: every row shows the costs. At intervals one row is made four times as long, to measure whether
-//! `c_inf` has changed. (The paper leaves the adjustment of `agg_bonus` to future work.)
+//! After a change of group the first slices are slower, because the working set must be loaded. The lost time is `R =
+//! sum over the slices i of slice * (1 - c_inf / c_i)`. Here `c_i` is the time of an operation in the `i`-th slice of a
+//! row, and `c_inf` the time of an operation in late slices. A row of length `T` loses the fraction `R / T` of its
+//! time. So a row of length `R / 3%` loses 3%, and a longer row gains little; if no data must be loaded, rows are
+//! short. This needs neither a hardware counter nor a search, because every row shows the costs. At intervals the rows
+//! are made four times as long, to measure a possible change of `c_inf`. (The paper leaves the adjustment of
+//! `agg_bonus` to future work.)
 
 use std::time::Duration;
 
@@ -14,29 +15,30 @@ use super::places::slices_at_place;
 use super::{GroupWork, PLACES};
 use crate::group::Aggregation;
 
-/// Fraction of a row that may be lost on loading.
+/// Maximum fraction of the time of a row that may be lost on loading.
 const MAX_LOSS: f64 = 0.03;
-/// Minimum weight that earlier observations keep after another interval.
+/// Minimum fraction of the weight of earlier observations that remains after an interval.
 const MIN_RETENTION: f64 = 0.3;
-/// Number of operations at a place that replace all earlier observations of it. With fewer operations the earlier ones
-/// keep more weight. Without any, because rows are short, the observations of longer rows remain: without them the next
-/// row length would be a guess.
+/// Number of operations at a place that would reduce the weight of the place's earlier observations to 0; the weight is
+/// at least `MIN_RETENTION`. With fewer operations the earlier observations keep more weight. If the rows of an
+/// interval are too short to reach the place, its observations remain: without them the next row length would be a
+/// guess.
 const RENEWAL_OPERATIONS: f64 = 40.0;
 /// Minimum number of operations at a place before its cost is used.
 const MIN_OPERATIONS: f64 = 20.0;
-/// Relative cost above which a slice counts as loading.
+/// Cost of an operation, relative to its cost in late slices, above which a slice counts as loading.
 const LOADING_RATIO: f64 = 1.04;
-/// Number of intervals from one probe (an interval with longer rows) to the next.
+/// Number of intervals from one probe to the next. A probe is an interval with longer rows.
 const PROBE_PERIOD: u32 = 8;
-/// Factor by which a probe lengthens rows.
+/// Factor by which a probe lengthens the rows.
 const PROBE_FACTOR: u32 = 4;
-/// A limit falls to no less than 1/`MAX_FALL` of itself in an interval, and rises at once. An interval is a noisy
-/// measurement, and the two errors have different costs: rows that are too long gain nothing, short ones load in each
-/// slice.
+/// Maximum factor by which the limit of a group falls in one interval; a limit rises without such a maximum. An
+/// interval is a noisy measurement, and the two possible errors have different costs: too long rows gain nothing, too
+/// short rows load the working set in each slice.
 const MAX_FALL: u32 = 3;
-/// Number of slices in a row while nothing is known, and the minimum in a probe.
+/// Row length in slices before the first measurement, and minimum row length in a probe.
 const INITIAL_LIMIT: u32 = 32;
-/// Bounds of a group's limit.
+/// Bounds of the row length of a group, in slices.
 const MIN_LIMIT: u32 = 1;
 const MAX_LIMIT: u32 = 4096;
 
@@ -45,13 +47,13 @@ const MAX_LIMIT: u32 = 4096;
 pub struct TunerSettings {
     /// Time between two updates of the parameters, at least 1 ms.
     pub interval: Duration,
-    /// Maximum time that a fiber may wait for its turn, by the bound; it limits rows. (If it is shorter than one slice
-    /// per fiber of a core, rows have one slice.)
+    /// Maximum time that a fiber may wait for its turn, by the bound on waiting; it limits the row length. (If it is
+    /// shorter than one slice per fiber of a core, rows have one slice.)
     pub longest_wait: Duration,
 }
 
 impl Default for TunerSettings {
-    /// An interval of 10 ms, and waits of up to a second.
+    /// Returns an interval of 10 ms, and a longest wait of one second.
     fn default() -> TunerSettings {
         TunerSettings { interval: Duration::from_millis(10), longest_wait: Duration::from_secs(1) }
     }
@@ -60,7 +62,7 @@ impl Default for TunerSettings {
 /// Observations of a group.
 #[derive(Clone, Debug, Default)]
 struct GroupObservations {
-    /// By place in the row: operations and nanoseconds, weighted by age.
+    /// Numbers of operations and nanoseconds, weighted by age, indexed by the place in the row.
     by_place: [(f64, f64); PLACES],
     limit: u32,
 }
@@ -81,7 +83,7 @@ impl Tuner {
     }
 
     /// Records the work of each group's fibers in an interval, by place in the row, on cores with slices of `slice_ns`
-    /// and at most `fibers` fibers each. Returns the parameters of the groups for the next interval.
+    /// and at most `fibers` live fibers. Returns the aggregation parameters of the groups for the next interval.
     pub fn interval(&mut self, work: &[[GroupWork; PLACES]], slice_ns: u64, fibers: usize) -> Vec<Aggregation> {
         self.intervals += 1;
         let probes = self.intervals.is_multiple_of(PROBE_PERIOD);
@@ -107,20 +109,21 @@ impl Tuner {
         self.groups.iter_mut().zip(work).map(aggregation).collect()
     }
 
-    /// Forgets the observations of a group, whose number another group has from now on.
+    /// Discards the observations of group number `group`: the number is reused for another group.
     pub fn forget(&mut self, group: usize) {
         if let Some(observations) = self.groups.get_mut(group) {
             *observations = GroupObservations::default();
         }
     }
 
-    /// The limit found for a group, without probes.
+    /// Returns the row length found for a group, without the lengthening of probes.
     #[must_use]
     pub fn limit(&self, group: usize) -> Option<u32> {
         self.groups.get(group).map(|group| group.limit)
     }
 
-    /// Maximum row length for which the bound stays within the permitted wait: the inverse of the bound.
+    /// Returns the maximum row length for which the bound on waiting stays within the permitted wait: the inverse of
+    /// the bound.
     fn longest_row(&self, slice_ns: u64, fibers: usize) -> u32 {
         let others = fibers.saturating_sub(1).max(1) as f64;
         let each = self.settings.longest_wait.as_nanos() as f64 / others;
@@ -139,12 +142,13 @@ impl GroupObservations {
         }
     }
 
-    /// Nanoseconds that a row loses while its working set is loaded; `None` while there are too few observations.
+    /// Returns the nanoseconds that a row loses while its working set is loaded; `None` while there are too few
+    /// observations.
     fn reload_ns(&self, slice_ns: u64) -> Option<f64> {
         let cost = |(operations, ns): (f64, f64)| (operations >= MIN_OPERATIONS).then(|| ns / operations);
         let costs: Vec<(usize, f64)> =
             self.by_place.iter().enumerate().filter_map(|(place, sums)| Some((place, cost(*sums)?))).collect();
-        // Late slices: the last two places with enough operations, if at least six places have enough.
+        // The late slices are the last two places with enough operations, if at least six places have enough.
         let [.., (before, _), (last, _)] = costs[..] else { return None };
         if costs.len() < 6 {
             return None;

@@ -4,12 +4,13 @@ use super::{Choice, Policy, View};
 use crate::publish::Role;
 use crate::queue::Candidate;
 
-/// A master aggregates as [`Tas`](super::Tas) does, and publishes the group that it aggregates. A slave prefers fibers of
-/// that group, then siblings of its own last fiber.
+/// A master aggregates as [`Tas`](super::Tas) does, and publishes the group that it aggregates. A slave prefers fibers
+/// of the published group, then siblings of its own last fiber.
 ///
-/// The paper's equations are images that are missing from its text. They are interpreted as follows: (1)
-/// `agg_count < agg_limit`; (2), (4), (5) the preferred thread's vruntime exceeds the smallest by at most `agg_bonus`;
-/// (3) the vruntime of the published group's thread H exceeds that of the slave's own sibling G by at most `agg_bonus`.
+/// The equations of the paper are images that are missing from its text. They are interpreted as follows. (1):
+/// `agg_count < agg_limit`. (2), (4), (5): the vruntime of the preferred thread exceeds the smallest vruntime by at
+/// most `agg_bonus`. (3): the vruntime of the published group's thread H exceeds the vruntime of the slave's own
+/// sibling G by at most `agg_bonus`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Itas;
 
@@ -33,7 +34,7 @@ fn ip1(view: &View<'_>) -> Choice {
     }
 }
 
-/// IP2: if there is a sibling, IP3; otherwise IP5.
+/// IP2: with a sibling, continues with IP3; otherwise with IP5.
 #[inline]
 fn ip2(view: &View<'_>) -> Choice {
     match view.sibling() {
@@ -42,7 +43,8 @@ fn ip2(view: &View<'_>) -> Choice {
     }
 }
 
-/// IP3: if equations (1) and (2) are true, the sibling is next, `agg_count` is incremented, and IP4. Otherwise IP5.
+/// IP3: if equations (1) and (2) are true, the sibling is next, and `agg_count` is incremented; continues with IP4.
+/// Otherwise continues with IP5.
 #[inline]
 fn ip3(view: &View<'_>, c: Candidate) -> Choice {
     if view.equation_1() && view.is_within_bonus(c) { ip4(c) } else { ip5(view) }
@@ -54,7 +56,7 @@ fn ip4(c: Candidate) -> Choice {
     ip7(Choice::aggregate(c))
 }
 
-/// IP5: the thread with the highest priority is next, `agg_count` becomes 0, nothing is published.
+/// IP5: the thread with the highest priority is next, `agg_count` becomes 0, and no group is published.
 #[inline]
 fn ip5(view: &View<'_>) -> Choice {
     ip7(Choice::highest(view))
@@ -73,7 +75,7 @@ fn ip6(view: &View<'_>) -> Choice {
 }
 
 /// IP6.1: if equations (3) and (4) are true, the published group's thread is next, and `agg_count` becomes 0. Otherwise
-/// IP6.2.
+/// continues with IP6.2.
 #[inline]
 fn ip6_1(view: &View<'_>, g: Candidate, h: Candidate) -> Choice {
     if equation_3(view, g, h) && view.is_within_bonus(h) { ip7(Choice::follow(h)) } else { ip6_2(view, g) }
@@ -97,14 +99,14 @@ fn ip6_3(view: &View<'_>, h: Candidate) -> Choice {
     if view.is_within_bonus(h) { ip7(Choice::follow(h)) } else { ip7(Choice::highest(view)) }
 }
 
-/// IP7: the end of scheduling.
+/// IP7: ends the scheduling decision.
 #[inline]
 fn ip7(choice: Choice) -> Choice {
     choice
 }
 
-/// Equation (3), as interpreted here: the master's group does not put the slave's own sibling back by more than
-/// `agg_bonus`.
+/// Evaluates equation (3), as interpreted here: the vruntime of the published group's thread H exceeds the vruntime of
+/// the slave's own sibling G by at most `agg_bonus`.
 #[inline]
 fn equation_3(view: &View<'_>, g: Candidate, h: Candidate) -> bool {
     h.vruntime.saturating_sub(g.vruntime) <= view.agg_bonus()

@@ -1,7 +1,8 @@
 //! Policies: rules that choose the next fiber of a core from the core's state.
 //!
-//! [`Fair`] is the rule of the completely fair scheduler. [`Tas`] aggregates siblings in time on each core, [`Itas`] at
-//! the same time on several cores. The placement of a group's fibers is separate: see [`Placement`](crate::Placement).
+//! [`Fair`] is the rule of the completely fair scheduler. [`Tas`] runs siblings one after the other on each core,
+//! [`Itas`] at the same time on several cores. The placement of a group's fibers is separate: see
+//! [`Placement`](crate::Placement).
 
 mod fair;
 mod itas;
@@ -15,9 +16,9 @@ use crate::group::GroupId;
 use crate::publish::Role;
 use crate::queue::{Candidate, RunQueue};
 
-/// Rule by which a core chooses among its fibers that can run.
+/// Rule by which a core chooses the next fiber among its fibers that can run.
 ///
-/// The core applies the same two limits to every policy, so that none can starve a fiber: see
+/// The core applies the same two limits to every policy, so that no policy can starve a fiber: see
 /// [`Scheduler::pick`](crate::Scheduler::pick).
 ///
 /// ```
@@ -40,7 +41,7 @@ use crate::queue::{Candidate, RunQueue};
 /// }
 /// ```
 pub trait Policy: Send {
-    /// Name of the policy, for reports.
+    /// Returns the name of the policy, for reports.
     fn name(&self) -> &'static str;
 
     /// Chooses the fiber to run next.
@@ -61,67 +62,69 @@ pub struct View<'a> {
 }
 
 impl View<'_> {
-    /// The fiber with the highest priority (the paper's thread B on a master, F on a slave).
+    /// Returns the fiber with the highest priority (the paper's thread B on a master, F on a slave).
     #[inline]
     #[must_use]
     pub fn highest(&self) -> Candidate {
         self.highest
     }
 
-    /// The sibling, with the highest priority, of the fiber that ran last (threads C and G), if one can run.
+    /// Returns the sibling with the highest priority of the fiber that ran last (the paper's threads C and G), if a
+    /// sibling can run.
     #[inline]
     #[must_use]
     pub fn sibling(&self) -> Option<Candidate> {
         self.queue.first_of(self.last?)
     }
 
-    /// On a slave: the fiber with the highest priority in the group that its master aggregates (thread H).
+    /// Returns, on a slave, the fiber with the highest priority in the group that its master aggregates (the paper's
+    /// thread H).
     #[inline]
     #[must_use]
     pub fn published(&self) -> Option<Candidate> {
         self.queue.first_of(self.published?)
     }
 
-    /// Number of siblings in the last fiber's group that this core has chosen in a row (`agg_count` of its memory address
-    /// space).
+    /// Returns the number of siblings in the last fiber's group that this core has chosen in a row (`agg_count` of the
+    /// group's memory address space).
     #[must_use]
     pub fn agg_count(&self) -> u32 {
         self.agg_count
     }
 
-    /// `agg_limit` of the last fiber's group.
+    /// Returns `agg_limit` of the last fiber's group.
     #[must_use]
     pub fn agg_limit(&self) -> u32 {
         self.limit
     }
 
-    /// `agg_bonus` of the last fiber's group, in nanoseconds of vruntime.
+    /// Returns `agg_bonus` of the last fiber's group, in nanoseconds of vruntime.
     #[must_use]
     pub fn agg_bonus(&self) -> u64 {
         self.bonus_ns
     }
 
-    /// Role of this core.
+    /// Returns the role of this core.
     #[must_use]
     pub fn role(&self) -> Role {
         self.role
     }
 
-    /// All fibers that can run.
+    /// Returns the queue of all fibers that can run.
     #[must_use]
     pub fn queue(&self) -> &RunQueue {
         self.queue
     }
 
-    /// Equation (1): fewer than the limit of siblings have been preferred in a row, `agg_count < agg_limit`.
+    /// Evaluates equation (1): fewer siblings than the limit have been preferred in a row, `agg_count < agg_limit`.
     #[inline]
     #[must_use]
     pub fn equation_1(&self) -> bool {
         self.agg_count < self.limit
     }
 
-    /// Equations (2), (4) and (5), which compare the vruntime of a preferred fiber (C, H, G) with the smallest (B, F):
-    /// `Vrun_preferred - Vrun_smallest <= agg_bonus`.
+    /// Evaluates equations (2), (4) and (5), which compare the vruntime of a preferred fiber (C, H, G) with the
+    /// smallest vruntime (B, F): `Vrun_preferred - Vrun_smallest <= agg_bonus`.
     #[inline]
     #[must_use]
     pub fn is_within_bonus(&self, preferred: Candidate) -> bool {
@@ -129,20 +132,20 @@ impl View<'_> {
     }
 }
 
-/// Choice of a policy.
+/// Decision of a policy: the next fiber to run, and its effect on `agg_count` and on the published group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// Group whose first fiber runs.
+    /// Group whose first fiber in the run queue is chosen.
     pub group: GroupId,
-    /// True if the fiber runs because it is a sibling of the previous one: `agg_count` is incremented. False sets
-    /// `agg_count` to 0.
+    /// True if the fiber runs because it is a sibling of the previous fiber: `agg_count` is then incremented. False
+    /// sets `agg_count` to 0.
     pub counts: bool,
-    /// Group that a master publishes from now on. Ignored on a slave.
+    /// Group that a master publishes from now on; `None` publishes no group. Ignored on a slave.
     pub publish: Option<GroupId>,
 }
 
 impl Choice {
-    /// Chooses the fiber with the highest priority; `agg_count` becomes 0, and nothing is published.
+    /// Chooses the fiber with the highest priority; `agg_count` becomes 0, and no group is published.
     #[inline]
     #[must_use]
     pub fn highest(view: &View<'_>) -> Choice {

@@ -2,7 +2,7 @@
 
 use super::{Choice, Policy, View};
 
-/// Prefers the sibling of the fiber that ran, within `agg_bonus` and `agg_limit`.
+/// Prefers the sibling of the fiber that ran last, within `agg_bonus` and `agg_limit`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tas;
 
@@ -17,14 +17,15 @@ impl Policy for Tas {
     }
 }
 
-/// TP1: if equation (1) is true, TP2. Otherwise the thread with the highest priority is next, and `agg_count` becomes 0.
+/// TP1: if equation (1) is true, continues with TP2. Otherwise the thread with the highest priority is next, and
+/// `agg_count` becomes 0.
 #[inline]
 fn tp1(view: &View<'_>) -> Choice {
     if view.equation_1() { tp2(view) } else { tp4(Choice::highest(view)) }
 }
 
-/// TP2: if equation (2) is true, the sibling is next, and TP3. Otherwise the thread with the highest priority is next, and
-/// `agg_count` becomes 0.
+/// TP2: if equation (2) is true, the sibling is next; continues with TP3. Otherwise the thread with the highest
+/// priority is next, and `agg_count` becomes 0.
 #[inline]
 fn tp2(view: &View<'_>) -> Choice {
     match view.sibling() {
@@ -33,13 +34,13 @@ fn tp2(view: &View<'_>) -> Choice {
     }
 }
 
-/// TP3: `agg_count` is incremented. (The choice requests it; the core counts.)
+/// TP3: increments `agg_count`. (The choice requests the increment; the core performs it.)
 #[inline]
 fn tp3(choice: Choice) -> Choice {
     tp4(Choice { counts: true, ..choice })
 }
 
-/// TP4: the end of scheduling.
+/// TP4: ends the scheduling decision.
 #[inline]
 fn tp4(choice: Choice) -> Choice {
     choice

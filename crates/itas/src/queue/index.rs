@@ -1,16 +1,16 @@
-//! Tournament tree over the groups that have a fiber that can run, ordered by the sort key of their first fiber. The
-//! winner is the first fiber of all.
+//! Tournament tree over the groups that have a fiber that can run, ordered by the sort key of each group's first fiber.
+//! The winner is the first fiber of all groups.
 //!
-//! A changed group is compared again on its path to the root. This is a fixed number of comparisons without a
-//! data-dependent branch, so there is nothing for the processor to mispredict.
+//! After a change of a group's first fiber, the matches on the group's path to the root are played again. This is a
+//! fixed number of comparisons without a data-dependent branch, so the processor mispredicts no branch.
 
 use super::{Candidate, SortKey};
 use crate::group::GroupId;
 
-/// Marks a group without a seat in the tournament.
+/// Value in `seats` of a group that is not in the tournament.
 const ABSENT: u32 = u32::MAX;
 
-/// A group with its first fiber.
+/// Player of the tournament: a group with its first fiber.
 #[derive(Clone, Copy, Debug)]
 struct Player {
     key: SortKey,
@@ -18,15 +18,16 @@ struct Player {
     fiber: u32,
 }
 
-/// Empty seat: loses against all others.
+/// Player in an empty seat: loses against all others.
 const NO_PLAYER: Player = Player { key: SortKey::LAST, group: GroupId::NONE, fiber: 0 };
 
 /// Tournament tree. See the module documentation.
 #[derive(Debug)]
 pub(super) struct GroupIndex {
-    /// Winner of all at 1; players of the match at `i` at `2 * i` and `2 * i + 1`; seats in the upper half.
+    /// Heap of the tournament: index 1 holds the winner of all matches, indexes `2 * i` and `2 * i + 1` hold the
+    /// players of the match at index `i`, and the upper half holds the seats.
     matches: Vec<Player>,
-    /// By group: its seat.
+    /// Seat of each group, indexed by the number of the group.
     seats: Vec<u32>,
     free: Vec<u32>,
 }
@@ -38,7 +39,7 @@ impl Default for GroupIndex {
 }
 
 impl GroupIndex {
-    /// Returns the first fiber of all groups.
+    /// Returns the first fiber of all groups, which has the highest priority.
     #[inline]
     pub(super) fn first(&self) -> Option<Candidate> {
         let Player { key, group, fiber } = self.matches[1];
@@ -51,7 +52,7 @@ impl GroupIndex {
         seats.iter().filter(|player| player.key != SortKey::LAST).map(|player| player.group)
     }
 
-    /// Adds a group, or updates its first fiber.
+    /// Adds a group with its first fiber, or updates the first fiber of a group in the tree.
     #[inline]
     pub(super) fn set(&mut self, group: GroupId, key: SortKey, fiber: u32) {
         let seat = match self.seats.get(group.index()) {
@@ -82,7 +83,7 @@ impl GroupIndex {
         seat
     }
 
-    /// Doubles the number of seats; returns a free one.
+    /// Doubles the number of seats and returns a free seat.
     fn double(&mut self) -> u32 {
         let seats = self.matches.len() / 2;
         let players = self.matches.split_off(seats);

@@ -2,7 +2,7 @@
 //! vruntime.
 //!
 //! The fiber with the highest priority is the first fiber of the first group. The sibling of a fiber is the first fiber
-//! of its own group. Both lookups need no search, whatever the number of groups and fibers.
+//! in the fiber's own group. Neither lookup needs a search, regardless of the number of groups and fibers.
 
 mod index;
 
@@ -22,12 +22,12 @@ pub struct Candidate {
     pub vruntime: u64,
 }
 
-/// Sort key of a fiber in its group: vruntime, then order of arrival, in one number that is compared at once.
+/// Sort key of a fiber in its group: vruntime, then order of arrival, packed into one number for a single comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct SortKey(u128);
 
 impl SortKey {
-    /// Greater than the key of any fiber.
+    /// Sort key that is greater than the key of any fiber.
     const LAST: SortKey = SortKey(u128::MAX);
 
     #[inline]
@@ -41,11 +41,12 @@ impl SortKey {
     }
 }
 
-/// The fibers of a core that can run and are not running.
+/// Run queue: the fibers of a core that can run, without the running fiber.
 #[derive(Debug, Default)]
 pub struct RunQueue {
-    /// By group: its fibers in order. A fiber that has run is inserted at or near the end, a fiber that wakes up at or
-    /// near the front: few others move for it.
+    /// Fibers of each group in order of their keys, indexed by the number of the group. A fiber that has run is
+    /// inserted at or near the end, and a fiber that wakes up at or near the front, so an insertion moves few other
+    /// fibers.
     groups: Vec<VecDeque<(SortKey, u32)>>,
     order: GroupIndex,
     len: usize,
@@ -59,7 +60,7 @@ impl RunQueue {
         RunQueue::default()
     }
 
-    /// Number of fibers in the queue.
+    /// Returns the number of fibers in the queue.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
@@ -71,7 +72,7 @@ impl RunQueue {
         self.len == 0
     }
 
-    /// Adds a fiber, after the fibers with the same vruntime.
+    /// Adds a fiber to its group, behind the fibers with the same vruntime.
     #[inline]
     pub fn push(&mut self, candidate: Candidate) {
         let at = candidate.group.index();
@@ -94,7 +95,7 @@ impl RunQueue {
         }
     }
 
-    /// Returns the fiber with the highest priority of all.
+    /// Returns the fiber with the highest priority of all groups.
     #[inline]
     #[must_use]
     pub fn highest(&self) -> Option<Candidate> {
@@ -109,7 +110,7 @@ impl RunQueue {
         Some(Candidate { group, fiber, vruntime: key.vruntime() })
     }
 
-    /// Number of fibers of `group` in the queue.
+    /// Returns the number of fibers of `group` in the queue.
     #[must_use]
     pub fn len_of(&self, group: GroupId) -> usize {
         self.groups.get(group.index()).map_or(0, VecDeque::len)

@@ -30,13 +30,13 @@ pub struct BuildError {
     pub must: &'static str,
 }
 
-/// Creates the policy of a core.
+/// Creates the policy of the core with the given number.
 type PolicyFactory = dyn Fn(usize) -> Box<dyn Policy> + Send + Sync;
 
-/// Callback for a fiber that does not give up its core.
+/// Callback that reports a fiber that does not give up its core.
 type StuckCallback = dyn Fn(&Stuck) + Send + Sync;
 
-/// Settings that a runtime was built with.
+/// Settings with which a runtime was built.
 pub(crate) struct Config {
     pub(crate) workers: usize,
     pub(super) fibers: usize,
@@ -98,16 +98,16 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// Sets the number of worker threads, 1 to 512. Default: the number of available processors. Each worker is a core
-    /// of the paper.
+    /// Sets the number of worker threads, 1 to 512. Default: the number of available processors. A worker corresponds
+    /// to a core in the paper.
     #[must_use]
     pub fn workers(mut self, workers: usize) -> Builder {
         self.config.workers = workers;
         self
     }
 
-    /// Sets the maximum number of live fibers on a worker, 1 to 64,999. Default: 256. More work waits for a fiber to
-    /// end.
+    /// Sets the maximum number of live fibers on a worker, 1 to 64,999. Default: 256. Work beyond this number waits
+    /// until a fiber ends.
     #[must_use]
     pub fn fibers(mut self, fibers: usize) -> Builder {
         self.config.fibers = fibers;
@@ -121,15 +121,15 @@ impl Builder {
         self
     }
 
-    /// Sets the time slice of a fiber, 1 us to 10 s. Default: 50 us. A fiber yields at the first [`point`](crate::point)
-    /// after the end of its slice.
+    /// Sets the length of the time slice, 1 us to 10 s. Default: 50 us. A fiber yields at the first
+    /// [`point`](crate::point) after the end of its slice.
     #[must_use]
     pub fn slice(mut self, slice: Duration) -> Builder {
         self.config.core.slice = slice;
         self
     }
 
-    /// Sets the slice, the credit of sleepers, and the rules for slaves.
+    /// Sets the slice, the sleeper credit, and the rule for slaves of all cores.
     #[must_use]
     pub fn core_settings(mut self, settings: CoreSettings) -> Builder {
         self.config.core = settings;
@@ -142,7 +142,7 @@ impl Builder {
         self.policies(move |_| Box::new(policy.clone()))
     }
 
-    /// Sets the policy of each core. `make` is called with the core's number when a run begins.
+    /// Sets the policy of each core. `make` is called with the number of the core at the start of each run.
     #[must_use]
     pub fn policies(mut self, make: impl Fn(usize) -> Box<dyn Policy> + Send + Sync + 'static) -> Builder {
         self.config.policy = Arc::new(make);
@@ -150,7 +150,7 @@ impl Builder {
     }
 
     /// Chooses policy and placement automatically by measured work: see [`auto`](crate::auto). The choice is kept from
-    /// one run to the next. A policy and a placement that were set have no effect.
+    /// one run to the next. A policy or placement that was set otherwise has no effect.
     #[must_use]
     pub fn automatic(mut self, settings: AutoSettings) -> Builder {
         self.config.automatic = Some(settings);
@@ -165,7 +165,7 @@ impl Builder {
         self
     }
 
-    /// Sets the placement of a group's work on cores. Default: [`Placement::Spread`].
+    /// Sets the placement of the groups' work on cores. Default: [`Placement::Spread`].
     #[must_use]
     pub fn placement(mut self, placement: Placement) -> Builder {
         self.placement = placement;
@@ -179,23 +179,23 @@ impl Builder {
         self
     }
 
-    /// Sets the maximum number of threads for work that [blocks](crate::blocking), 1 to 512. Default: 64. They are
-    /// started on demand.
+    /// Sets the maximum number of helper threads for work that [blocks](crate::blocking), 1 to 512. Default: 64.
+    /// Helpers are started on demand.
     #[must_use]
     pub fn helpers(mut self, helpers: usize) -> Builder {
         self.config.helpers = helpers;
         self
     }
 
-    /// Sets the number of slices that each worker records. Default: 0.
+    /// Sets the maximum number of slices that each worker records. Default: 0.
     #[must_use]
     pub fn trace(mut self, slices: usize) -> Builder {
         self.config.trace = slices;
         self
     }
 
-    /// Reports fibers that do not give up their core for `limit`, at least 1 ms: `callback` is called on the watchdog
-    /// thread, and the report of the run lists them. By default no fiber is watched.
+    /// Enables the watchdog, which reports fibers that do not give up their core for `limit`, at least 1 ms. `callback`
+    /// is called on the watchdog thread, and the report of the run lists the fibers. By default no fiber is watched.
     #[must_use]
     pub fn watchdog(mut self, limit: Duration, callback: impl Fn(&Stuck) + Send + Sync + 'static) -> Builder {
         self.config.watchdog = Some(limit);
@@ -203,7 +203,7 @@ impl Builder {
         self
     }
 
-    /// Builds the runtime. No thread is started before a run.
+    /// Builds the runtime. Threads are started only by a run.
     ///
     /// # Safety
     /// All work that the runtime ever runs keeps the contract of [`sched_steps::Builder::build`]: where it is suspended

@@ -10,7 +10,7 @@ static CLOCK: LazyLock<(Clock, u64)> = LazyLock::new(|| {
     (clock, start)
 });
 
-/// Nanoseconds since the first call in the process.
+/// Returns the nanoseconds since the first call in the process.
 #[inline]
 pub(crate) fn now_ns() -> u64 {
     let (clock, start) = &*CLOCK;

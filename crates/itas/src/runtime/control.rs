@@ -1,4 +1,4 @@
-//! Threads that run the chooser's windows and the tuner's intervals.
+//! Control threads of a run: one runs the windows of the chooser, one the intervals of the tuner.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,13 +31,13 @@ impl Automatic {
         }
     }
 
-    /// Returns the policy for the cores.
+    /// Returns the policy that the cores use.
     pub(super) fn policy(&self) -> ModePolicy {
         ModePolicy(Arc::clone(&self.mode))
     }
 
-    /// Runs windows until the run is over. After a change of mode a quarter of a window precedes, in which work moves and
-    /// caches fill.
+    /// Runs windows of the chooser until the run is over. After a change of mode, the window starts a quarter of its
+    /// length later: meanwhile work moves and the caches fill.
     pub(super) fn control(
         &mut self,
         cores: &Mutex<Vec<Option<MonitoredCore>>>,
@@ -69,14 +69,14 @@ fn wait_unless_over(over: &Receiver<()>, time: Duration) -> bool {
     time.is_zero() || matches!(over.recv_timeout(time), Err(RecvTimeoutError::Timeout))
 }
 
-/// Work of the first `groups` groups so far, by place in the row, summed over all cores.
+/// Returns the work of the first `groups` groups so far, by place in the row, summed over all cores.
 fn sum_work(cores: &Mutex<Vec<Option<MonitoredCore>>>, groups: usize) -> Vec<[GroupWork; PLACES]> {
     let mut sum = vec![[GroupWork::default(); PLACES]; groups];
     cores.lock().iter().flatten().for_each(|core| core.public_state.add_work(&mut sum));
     sum
 }
 
-/// Work between two measurements; groups that are new had done nothing before.
+/// Returns the work between two measurements. For a group without an earlier measurement, this is all of its work.
 fn difference(now: &[[GroupWork; PLACES]], before: &[[GroupWork; PLACES]]) -> Vec<[GroupWork; PLACES]> {
     let mut work = now.to_vec();
     for (now, before) in work.iter_mut().flatten().zip(before.iter().flatten()) {
@@ -98,7 +98,7 @@ fn sum_places(places: &[GroupWork; PLACES]) -> GroupWork {
 pub(crate) struct Tuning {
     tuner: Tuner,
     interval: Duration,
-    /// By number: the group whose work the tuner has measured.
+    /// Groups whose work the tuner has measured, indexed by number.
     groups: Vec<Option<GroupId>>,
 }
 
@@ -107,13 +107,14 @@ impl Tuning {
         Tuning { tuner: Tuner::new(settings), interval: settings.interval, groups: Vec::new() }
     }
 
-    /// Returns the limit that was found for a group.
+    /// Returns the row length that the tuner has found for a group.
     pub(super) fn limit(&self, group: GroupId) -> Option<u32> {
         let is_known = self.groups.get(group.index()) == Some(&Some(group));
         if is_known { self.tuner.limit(group.index()) } else { None }
     }
 
-    /// Discards measurements of groups whose numbers other groups have now, including the work of this interval.
+    /// Discards the measurements of removed groups whose numbers are in use by other groups now, including their work
+    /// in this interval.
     fn forget_replaced_groups(&mut self, known: &[GroupId], work: &mut [[GroupWork; PLACES]]) {
         self.groups.resize(work.len().max(self.groups.len()), None);
         for group in known {
@@ -125,7 +126,7 @@ impl Tuning {
         }
     }
 
-    /// Sets the parameters of all groups every interval, until the run is over.
+    /// Sets the aggregation parameters of all groups after every interval, until the run is over.
     pub(super) fn control(
         &mut self,
         cores: &Mutex<Vec<Option<MonitoredCore>>>,
@@ -145,7 +146,7 @@ impl Tuning {
             let found = self.tuner.interval(&work, slice_ns, fibers);
             for group in known {
                 if let Some(aggregation) = found.get(group.index()) {
-                    // A group that was removed meanwhile is skipped.
+                    // The update fails for a group that was removed meanwhile; such a group is skipped.
                     let _ = groups.set_aggregation(group, *aggregation);
                 }
             }

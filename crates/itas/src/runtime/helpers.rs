@@ -11,7 +11,7 @@ use crossbeam_channel::{Receiver, Sender};
 use parking_lot::Mutex;
 use sched_steps::fiber;
 
-/// A call to be made by a helper.
+/// Blocking call to be made by a helper.
 type Call = Box<dyn FnOnce() + Send>;
 
 thread_local! {
@@ -19,7 +19,7 @@ thread_local! {
     static HELPERS: RefCell<Option<Sender<Call>>> = const { RefCell::new(None) };
 }
 
-/// Guard: calls of this thread's fibers are sent to the helpers until it is dropped.
+/// Guard of a connection: until it is dropped, blocking calls of this thread's fibers are sent to the helpers.
 pub(super) struct HelperConnection(());
 
 impl HelperConnection {
@@ -35,7 +35,7 @@ impl Drop for HelperConnection {
     }
 }
 
-/// Creates the channel for the calls of helpers.
+/// Creates the channel by which blocking calls reach the helpers.
 pub(super) fn channel() -> (Sender<Call>, Receiver<Call>) {
     crossbeam_channel::unbounded()
 }
@@ -46,7 +46,7 @@ pub(super) struct Helpers {
     waiting: Receiver<Call>,
     max_threads: usize,
     threads: AtomicUsize,
-    /// Number of helpers that are not in a call.
+    /// Number of helpers that are not executing a call.
     idle: AtomicUsize,
 }
 
@@ -55,7 +55,7 @@ impl Helpers {
         Helpers { waiting, max_threads, threads: AtomicUsize::new(0), idle: AtomicUsize::new(0) }
     }
 
-    /// Starts one more helper, unless the maximum is reached.
+    /// Starts one more helper, unless the maximum number is reached.
     ///
     /// # Errors
     /// The system cannot start a thread.
@@ -72,11 +72,12 @@ impl Helpers {
         })
     }
 
-    /// Body of a helper: makes calls until all senders are dropped.
+    /// Runs a helper: it makes the received calls until all senders are dropped.
     fn run_helper<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) {
         for call in &self.waiting {
             if self.idle.fetch_sub(1, Ordering::AcqRel) == 1 {
-                // If no thread can be started, further calls wait for this one; the next call tries again.
+                // If no thread can be started, further calls wait until this call ends; the next call tries again to
+                // start a thread.
                 let _ = self.grow(scope);
             }
             // If the waiting fiber is gone, the result is dropped here, and its destructor may panic.
@@ -88,7 +89,7 @@ impl Helpers {
     }
 }
 
-/// Drops a panic payload that is not reported. Its destructor may panic in turn.
+/// Drops a panic payload that is not reported. The destructor of the payload may panic in turn.
 fn discard(payload: Box<dyn Any + Send>) {
     if let Err(next) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         // Leaks the payload of that panic, so that a chain of panicking payloads ends.
@@ -99,13 +100,13 @@ fn discard(payload: Box<dyn Any + Send>) {
 /// Runs `call`, which may block its thread (a file, a socket, a lock of the standard library), on a helper thread. The
 /// fiber waits, and its worker continues with other fibers. Outside of a runtime `call` runs on the calling thread.
 ///
-/// Helpers are started on demand, up to [`Builder::helpers`](crate::Builder::helpers): further calls wait until others
-/// have ended.
+/// Helpers are started on demand, up to [`Builder::helpers`](crate::Builder::helpers). Calls beyond this number wait
+/// until a helper is free.
 ///
-/// If the fiber is cancelled meanwhile, it unwinds; the call runs to its end, and its result is dropped.
+/// If the fiber is cancelled meanwhile, the fiber unwinds; the call still runs to its end, and its result is dropped.
 ///
 /// # Panics
-/// With the panic of `call`.
+/// Resumes a panic of `call`.
 pub fn blocking<R: Send + 'static>(call: impl FnOnce() -> R + Send + 'static) -> R {
     let helpers = HELPERS.with(|mine| mine.borrow().clone());
     let (Some(helpers), Some(waker)) = (helpers, fiber::waker()) else { return call() };
@@ -115,7 +116,7 @@ pub fn blocking<R: Send + 'static>(call: impl FnOnce() -> R + Send + 'static) ->
         *there.lock() = Some(catch_unwind(AssertUnwindSafe(call)));
         waker.wake();
     });
-    // The helpers live as long as the workers do.
+    // Sending fails only if all helpers have ended, but the helpers live as long as the workers.
     if let Err(unsent) = helpers.send(made) {
         (unsent.0)();
     }
@@ -139,7 +140,7 @@ mod tests {
         }
     }
 
-    /// A payload that panics when it is dropped, with a payload that panics again.
+    /// Panic payload that panics when it is dropped; if true, with a payload that panics in turn.
     struct NestedPanicOnDrop(bool);
 
     impl Drop for NestedPanicOnDrop {

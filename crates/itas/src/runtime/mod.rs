@@ -1,7 +1,7 @@
 //! Worker threads, one per core, whose fibers are scheduled by a [policy](crate::policy).
 //!
-//! A fiber stays on its thread. The runtime moves work that has not begun, and work between two operations ([`Work`]): to
-//! the core that its group's placement assigns, or to an idle core.
+//! A fiber stays on its thread. The runtime moves work that has not begun, and work between two operations ([`Work`]).
+//! Such work moves to the core that the placement assigns to its group, or to an idle core.
 
 mod builder;
 mod clock;
@@ -44,12 +44,12 @@ use worker::{Worker, WorkerReport};
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// Work panicked. The remaining work was run to its end.
+    /// Work panicked. The remaining work has been run to its end.
     #[error("work on core {core} failed: {error}")]
     Failed {
         /// Number of the core.
         core: usize,
-        /// Error of the fiber; contains the name of the fiber.
+        /// Error of the fiber, with the name of the fiber.
         error: sched_steps::FiberError,
     },
     /// The operating system could not start a worker thread.
@@ -85,14 +85,15 @@ impl std::fmt::Debug for RunError {
 /// Results of a run.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// Statistics by core.
+    /// Statistics of each core, indexed by core.
     pub cores: Vec<CoreStatistics>,
-    /// By core: proven upper bound of the time that a fiber waited for its turn. See [the bound](crate#bound-on-waiting).
+    /// Proven upper bound of the time that a fiber waited for its turn, indexed by core. See [the
+    /// bound](crate#bound-on-waiting).
     pub wait_bounds: Vec<Duration>,
-    /// By core: the first slices, up to the number set by [`Builder::trace`].
+    /// First slices of each core, up to the number set by [`Builder::trace`], indexed by core.
     pub slices: Vec<Vec<Slice>>,
-    /// By core: CPU time of its thread. Less than `elapsed` means that other threads had the processor, or that the core
-    /// was idle.
+    /// CPU time of each core's thread, indexed by core. It is less than `elapsed` if other threads had the processor or
+    /// the core was idle.
     pub cpu: Vec<Duration>,
     /// Fibers that kept their cores for longer than [`Builder::watchdog`] permits.
     pub stuck: Vec<Stuck>,
@@ -109,7 +110,7 @@ impl Report {
         total
     }
 
-    /// Largest ratio of a longest wait to its bound over all cores: at most 1.
+    /// Returns the largest ratio of a core's longest wait to its bound, over all cores: at most 1.
     #[must_use]
     pub fn longest_wait_to_bound(&self) -> f64 {
         let parts = self.cores.iter().zip(&self.wait_bounds).filter(|(_, bound)| !bound.is_zero());
@@ -152,27 +153,27 @@ impl Runtime {
         self.groups.add(name, crate::DEFAULT_WEIGHT, Aggregation::default())
     }
 
-    /// The table of groups. Groups may be added, and their parameters changed, while fibers run.
+    /// Returns the table of groups. Groups may be added, and their parameters changed, while fibers run.
     #[must_use]
     pub fn groups(&self) -> &Arc<Groups> {
         &self.groups
     }
 
-    /// The roles of the cores, which may be changed while fibers run.
+    /// Returns the board with the roles of the cores, which may be changed while fibers run.
     #[must_use]
     pub fn board(&self) -> &Arc<Board> {
         &self.board
     }
 
-    /// Current choice of an automatic runtime; `None` while modes are compared, and for a runtime with a fixed policy.
-    /// During a run the call blocks until the run ends.
+    /// Returns the mode chosen by an automatic runtime; `None` while modes are compared, and for a runtime with a fixed
+    /// policy. During a run the call blocks until the run ends.
     #[must_use]
     pub fn chosen_mode(&self) -> Option<Mode> {
         self.automatic.as_ref().and_then(|automatic| automatic.lock().chooser.chosen())
     }
 
-    /// `agg_limit` that a tuned runtime has found for a group; `None` for other runtimes, and before the first run.
-    /// During a run the call blocks until the run ends.
+    /// Returns the `agg_limit` that a tuned runtime has found for a group; `None` for other runtimes, and before the
+    /// first run. During a run the call blocks until the run ends.
     #[must_use]
     pub fn tuned_limit(&self, group: GroupId) -> Option<u32> {
         self.tuning.as_ref().and_then(|tuning| tuning.lock().limit(group))
@@ -184,16 +185,17 @@ impl Runtime {
         PlacementChanger(Arc::clone(&self.placement))
     }
 
-    /// Starts the workers, calls `with` on the calling thread when all of them have begun, and returns after `with` has
+    /// Starts the workers. Calls `with` on the calling thread after all workers have begun. Returns after `with` has
     /// returned and all spawned work has ended. Work may borrow values that outlive the call.
     ///
     /// The work keeps the contract of [`Builder::build`].
     ///
     /// # Errors
-    /// The first [`RunError`]: a worker could not begin, and `with` was not called; or work panicked.
+    /// The first [`RunError`]. If a worker could not begin, `with` was not called. The other cause is work that
+    /// panicked.
     ///
     /// # Panics
-    /// If `with` panics; spawned work is run to its end first.
+    /// If `with` panics; all spawned work is run to its end before the panic is resumed.
     pub fn run<'env, R>(&mut self, with: impl FnOnce(&Spawner<'_, 'env>) -> R) -> Result<(R, Report), RunError> {
         let began = Instant::now();
         let cores = self.config.workers;
@@ -284,7 +286,7 @@ impl Runtime {
     }
 }
 
-/// Starts a thread beside the workers.
+/// Starts a helper or control thread of the run.
 fn spawn_service_thread<'scope>(
     scope: &'scope Scope<'scope, '_>,
     name: &str,

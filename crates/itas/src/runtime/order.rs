@@ -1,5 +1,5 @@
-//! A core's scheduler as the order of an executor. It derives the state of a fiber from the sequence and the times of
-//! the executor's calls.
+//! Scheduler of a core as the order of an executor. The order derives the state of each fiber from the sequence and the
+//! times of the executor's calls.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -17,22 +17,22 @@ use crate::auto::{GroupWork, PLACES};
 use crate::group::GroupId;
 use crate::scheduler::{Scheduler, Stops};
 
-/// Word in [`CorePublicState::groups`] of a slot without a fiber of a group.
+/// Word in [`CorePublicState::groups`] of a slot that holds no fiber of a group.
 const NO_GROUP: u64 = GroupId::NONE.word();
 
-/// State of a core that other threads may read.
+/// State of a core that all threads may read.
 #[derive(Debug)]
 pub(super) struct CorePublicState {
-    /// By slot: the group of its fiber, as a word.
+    /// Group of each slot's fiber, encoded as a word, indexed by slot.
     groups: Box<[AtomicU64]>,
-    /// By group (the first [`MEASURED_GROUPS`]), and by place of the slice in a row of the group: work of its fibers on
-    /// this core.
+    /// Work of the fibers on this core, indexed by group (the first [`MEASURED_GROUPS`]), then by the place of the
+    /// slice in a row of the group.
     work: Box<[[WorkWords; PLACES]]>,
-    /// Number of operations that ended since the running fiber was chosen.
+    /// Number of operations that the running fiber has completed since it was chosen.
     operations: AtomicU64,
 }
 
-/// Work of the fibers of a group on a core. Only the core's thread writes it.
+/// Work of the fibers of one group on one core. Only the core's thread writes these words.
 #[derive(Debug, Default)]
 struct WorkWords {
     operations: AtomicU64,
@@ -51,24 +51,25 @@ impl CorePublicState {
         }
     }
 
-    /// Returns the group of the fiber in a slot, if there is one.
+    /// Returns the group of the fiber in slot `slot`, if the slot holds a fiber of a group.
     pub(super) fn group_of(&self, slot: usize) -> Option<GroupId> {
         let word = self.groups.get(slot)?.load(Ordering::Relaxed);
         (word != NO_GROUP).then(|| GroupId::of_word(word))
     }
 
-    /// Number of fibers that have not ended.
+    /// Returns the number of fibers that have not ended.
     pub(super) fn live(&self) -> usize {
         self.groups.iter().filter(|group| group.load(Ordering::Relaxed) != NO_GROUP).count()
     }
 
-    /// Counts an operation that the running fiber has ended.
+    /// Counts an operation that the running fiber has completed.
     #[inline]
     pub(super) fn count_operation(&self) {
         add(&self.operations, 1);
     }
 
-    /// Counts a run of `ns` by a fiber of `group`: slice number `slice`, from 1, in a row of that group.
+    /// Counts a run of `ns` nanoseconds by a fiber of `group`. `slice` is the number of the slice, from 1, in a row of
+    /// the group.
     #[inline]
     fn count_run(&self, group: GroupId, slice: u64, ns: u64) {
         let operations = self.operations.load(Ordering::Relaxed);
@@ -89,13 +90,13 @@ impl CorePublicState {
     }
 }
 
-/// Adds to a word that only one thread writes.
+/// Adds `more` to a word that only one thread writes.
 #[inline]
 fn add(word: &AtomicU64, more: u64) {
     word.store(word.load(Ordering::Relaxed) + more, Ordering::Relaxed);
 }
 
-/// State that the fibers of a core share.
+/// Scheduling state of a core, shared by the executor's order and the core's fibers.
 pub(super) struct CoreState {
     pub(super) scheduler: Scheduler,
     /// Group of the fiber that is being spawned; `None` while the intake, which is not scheduled, is spawned.

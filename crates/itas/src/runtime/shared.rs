@@ -17,7 +17,7 @@ use crate::placement::{Placement, PlacementWord};
 #[derive(Debug)]
 pub(super) struct OutstandingWork {
     count: AtomicUsize,
-    /// True if no more work is submitted from outside.
+    /// True if no more work will be submitted from outside of the workers.
     closed: AtomicBool,
     /// True if the run is aborted: work that has not begun does not begin.
     aborted: AtomicBool,
@@ -25,7 +25,7 @@ pub(super) struct OutstandingWork {
     backlog: CachePadded<AtomicUsize>,
     /// Bit set of the cores without a fiber that can run (the first 64 cores).
     pub(super) idle_cores: CachePadded<AtomicU64>,
-    /// Waker of the intake fiber of each core.
+    /// Waker of each core's intake fiber, indexed by core.
     intakes: Box<[Mutex<Option<Waker>>]>,
 }
 
@@ -47,19 +47,19 @@ impl OutstandingWork {
         all_ended || self.aborted.load(Ordering::SeqCst)
     }
 
-    /// Declares that no more work comes from outside.
+    /// Declares that no more work will be submitted from outside of the workers.
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         self.wake_all();
     }
 
-    /// Aborts the run: only work that has begun is run to its end.
+    /// Aborts the run: work that has begun is run to its end, other work does not begin.
     pub(super) fn abort(&self) {
         self.aborted.store(true, Ordering::SeqCst);
         self.wake_all();
     }
 
-    /// Sets the waker of the intake of core `core`.
+    /// Sets the waker of the intake fiber of core `core`.
     pub(super) fn set_intake(&self, core: usize, waker: Option<Waker>) {
         *self.intakes[core].lock() = waker;
     }
@@ -74,7 +74,7 @@ impl OutstandingWork {
         (0..self.intakes.len()).for_each(|core| self.wake(core));
     }
 
-    /// Returns true if some work has not begun, on any core.
+    /// Returns true if work that has not begun is queued on any core.
     pub(super) fn has_backlog(&self) -> bool {
         self.backlog.load(Ordering::SeqCst) > 0
     }
@@ -83,7 +83,7 @@ impl OutstandingWork {
         self.backlog.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Wakes `core`. If it is busy, or is about to be woken already, also wakes an idle core.
+    /// Wakes core `core` for new work. If the core is busy or is already being woken, also wakes an idle core.
     fn wake_for(&self, core: usize) {
         self.wake(core);
         let idle = self.idle_cores.load(Ordering::SeqCst);
@@ -95,7 +95,8 @@ impl OutstandingWork {
         }
     }
 
-    /// Removes a core from the set of idle cores. Returns true for one caller only, which then wakes the core.
+    /// Removes core `core` from the set of idle cores. Returns true only for the caller that removed the core, which
+    /// then wakes it.
     fn claim(&self, core: usize) -> bool {
         let bit = 1 << core;
         self.idle_cores.fetch_and(!bit, Ordering::AcqRel) & bit != 0
@@ -107,10 +108,10 @@ fn is_in(cores: u64, core: usize) -> bool {
     core < 64 && cores >> core & 1 == 1
 }
 
-/// Maximum time in nanoseconds for which work is reserved for its core: one millisecond.
+/// Maximum time in nanoseconds for which work is reserved for its assigned core: one millisecond.
 const MAX_RESERVATION_NS: u64 = 1_000_000;
 
-/// Counts one piece of work until it is dropped.
+/// Ticket of one piece of work, which counts as outstanding until its ticket is dropped.
 #[derive(Debug)]
 pub(super) struct Ticket {
     outstanding: Arc<OutstandingWork>,
@@ -126,29 +127,29 @@ impl Drop for Ticket {
     }
 }
 
-/// Work on its way to a core. Its ticket counts it until it is dropped, wherever that happens.
+/// Work on its way to a core. Its ticket counts the work as outstanding until the job is dropped on any thread.
 pub(super) struct Job<'env> {
     pub(super) group: GroupId,
     pub(super) work: Box<dyn Work + 'env>,
     pub(super) ticket: Ticket,
-    /// Time at which it was queued on its core, in nanoseconds.
+    /// Time at which the work was queued on its core, in nanoseconds.
     since_ns: u64,
 }
 
-/// Work that has a fiber on a core, until the fiber begins or another core takes the work.
+/// Work with an assigned fiber on a core. It is removed when the fiber begins or another core takes the work.
 pub(super) struct AssignedJob<'env>(Mutex<Option<Job<'env>>>);
 
-/// Work of a core that has not begun.
+/// Queue of the work of a core that has not begun.
 #[derive(Default)]
 struct CoreQueue<'env> {
-    /// Work without a fiber.
+    /// Work that has no fiber yet.
     waiting: VecDeque<Job<'env>>,
-    /// Work with a fiber, including entries that have begun since.
+    /// Work that has a fiber. Includes entries whose work has begun meanwhile.
     assigned: VecDeque<Arc<AssignedJob<'env>>>,
 }
 
 impl<'env> CoreQueue<'env> {
-    /// Records work that has a fiber and has not begun yet.
+    /// Records work that has a fiber but has not begun.
     fn record_assigned(&mut self, assigned: Arc<AssignedJob<'env>>) {
         let capacity = self.assigned.capacity();
         if self.assigned.len() == capacity {
@@ -161,7 +162,7 @@ impl<'env> CoreQueue<'env> {
         self.assigned.push_back(assigned);
     }
 
-    /// Takes the newest work for which `wanted` returns true.
+    /// Takes the newest queued work for which `wanted` returns true.
     fn take(&mut self, wanted: impl Fn(&Job<'env>) -> bool) -> Option<Job<'env>> {
         if let Some(at) = self.waiting.iter().rposition(&wanted) {
             return self.waiting.remove(at);
@@ -195,7 +196,7 @@ impl<'env> Shared<'env> {
         self.queues.len()
     }
 
-    /// Submits new work of `group`.
+    /// Submits new work of group `group`.
     pub(super) fn submit(&self, group: GroupId, work: Box<dyn Work + 'env>) -> Result<(), GroupError> {
         let entered = self.groups.enter(group)?;
         self.outstanding.count.fetch_add(1, Ordering::SeqCst);
@@ -206,7 +207,7 @@ impl<'env> Shared<'env> {
         Ok(())
     }
 
-    /// Queues work on a core.
+    /// Queues `job` on core `core` and wakes a core for it.
     pub(super) fn enqueue(&self, core: usize, mut job: Job<'env>) {
         job.since_ns = now_ns();
         // The count precedes the search for idle cores: an idle core declares itself idle before it reads the count.
@@ -216,7 +217,8 @@ impl<'env> Shared<'env> {
         self.outstanding.wake_for(core);
     }
 
-    /// Takes the next work for `core`, which is about to spawn a fiber for it, and enters its group for the fiber.
+    /// Takes the next work for `core`, which is about to spawn a fiber for it. Enters the group of the work on behalf
+    /// of the fiber.
     pub(super) fn take(&self, core: usize) -> Option<(GroupEntry, Arc<AssignedJob<'env>>)> {
         let mut queue = self.queues[core].lock();
         let job = queue.waiting.pop_front()?;
@@ -226,7 +228,7 @@ impl<'env> Shared<'env> {
         Some((group, assigned))
     }
 
-    /// Returns the work of a fiber that begins, unless another core has taken it.
+    /// Takes the work that was assigned to a fiber that begins; `None` if another core has taken the work.
     pub(super) fn begin(&self, assigned: &AssignedJob<'env>) -> Option<Job<'env>> {
         let job = assigned.0.lock().take()?;
         self.outstanding.count_begun();
@@ -251,9 +253,9 @@ impl<'env> Shared<'env> {
         Some(job)
     }
 
-    /// Returns the core on which work of `core` continues after an operation, if that is another one. This is the core
-    /// that the placement assigns, if the placement has changed since version `since`, or an idle core, if others wait
-    /// on this core.
+    /// Returns the core to which work of `core` moves after an operation; `None` if the work stays. This is the core
+    /// that the placement assigns, if the placement has changed since version `since`. Otherwise it is an idle core, if
+    /// other work waits on this core.
     pub(super) fn moves_to(
         &self,
         core: usize,
@@ -276,7 +278,7 @@ impl<'env> Shared<'env> {
         (other != core && self.outstanding.claim(other)).then_some(other)
     }
 
-    /// Drops the work that has not begun.
+    /// Drops all queued work that has not begun.
     pub(super) fn clear(&self) {
         for queue in &self.queues {
             let CoreQueue { waiting, assigned } = std::mem::take(&mut *queue.lock());
@@ -288,7 +290,7 @@ impl<'env> Shared<'env> {
         }
     }
 
-    /// Current placement, with its version.
+    /// Returns the current placement and its version.
     pub(super) fn placement(&self) -> (Placement, u32) {
         self.placement.get()
     }

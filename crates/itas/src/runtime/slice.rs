@@ -7,7 +7,7 @@ use sched_steps::fiber;
 use super::clock::now_ns;
 
 thread_local! {
-    /// End of the slice of the fiber that runs on this thread.
+    /// End of the slice of this thread's running fiber, in nanoseconds of the clock.
     static SLICE_END: Cell<u64> = const { Cell::new(u64::MAX) };
 }
 
@@ -17,8 +17,9 @@ pub(super) fn set_end(ends_ns: u64) {
     SLICE_END.set(ends_ns);
 }
 
-/// Lets another fiber run if the slice of the running fiber is over. Call it wherever a fiber may be suspended: between
-/// two operations, two statements, two iterations of a loop. Its cost is that of reading a clock.
+/// Lets another fiber run if the slice of the running fiber is over. Call this function at places that permit a
+/// suspension: between two operations, two statements, two iterations of a loop. A call costs as much as reading a
+/// clock.
 ///
 /// Has no effect while a latch is held ([`fiber::LatchGuardCount`]), during a panic, and outside of a runtime.
 #[inline]

@@ -2,7 +2,7 @@
 
 use crate::group::GroupId;
 
-/// A slice that a fiber ran.
+/// A time slice in which a fiber ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slice {
     /// Group of the fiber.
@@ -18,7 +18,7 @@ pub struct Slice {
 /// Maximum number of slices for which memory is allocated in advance.
 const MAX_PREALLOCATED: usize = 1 << 16;
 
-/// Records the first slices of a worker, up to a maximum number.
+/// Recorder of the first slices of a worker, up to a maximum number.
 #[derive(Debug, Default)]
 pub(super) struct Recorder {
     slices: Vec<Slice>,

@@ -19,19 +19,19 @@ pub struct Stuck {
     pub fiber: usize,
     /// Group of the fiber; `None` if the fiber ended before the lookup.
     pub group: Option<GroupId>,
-    /// Minimum run time of the fiber at the time of the report.
+    /// Time that the fiber had kept its core at the time of the report; a lower bound.
     pub for_at_least: Duration,
 }
 
-/// A core under watch.
+/// A core that the watchdog monitors.
 #[derive(Clone)]
 pub(super) struct MonitoredCore {
     pub(super) monitor: Monitor,
     pub(super) public_state: Arc<CorePublicState>,
 }
 
-/// Samples all cores until `over` is closed. Calls `report` for each fiber that has not given up the CPU for `limit`,
-/// and again each time that this duration has doubled.
+/// Samples all cores until `over` is closed. Calls `report` for each fiber that has not given up the CPU for `limit`.
+/// Calls `report` again for the same fiber each time that this duration has doubled.
 pub(super) fn watch(
     cores: &Mutex<Vec<Option<MonitoredCore>>>,
     limit: Duration,

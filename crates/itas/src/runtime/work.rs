@@ -1,6 +1,6 @@
 //! Work that a runtime runs.
 
-/// Result of an operation: more operations, or the end of the work.
+/// Result of an operation: another operation follows, or the work is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// Another operation follows.

@@ -41,16 +41,16 @@ pub(super) struct Worker<'run, 'env> {
     pub(super) shared: &'run Shared<'env>,
     pub(super) monitored: &'run Mutex<Vec<Option<MonitoredCore>>>,
     pub(super) helpers: Sender<Box<dyn FnOnce() + Send>>,
-    /// Gets one message after the worker has begun.
+    /// Channel that gets one message after the worker has begun.
     pub(super) ready: Sender<()>,
 }
 
 impl<'env> Worker<'_, 'env> {
-    /// Body of a worker thread.
+    /// Runs a worker on its thread until the run is over.
     pub(super) fn work(self) -> Result<WorkerReport, RunError> {
         let (core, config, shared) = (self.core, self.config, self.shared);
-        // Work is dropped by the last thread that holds it. The guard ends the run for the other workers if this one
-        // fails.
+        // Work is dropped by the last thread that holds it. If this worker fails, the guard aborts the run for the
+        // other workers.
         let _abort = AbortGuard(&shared.outstanding);
         if config.pin {
             pin(core);
@@ -120,9 +120,9 @@ impl Drop for AbortGuard<'_> {
 struct IdleCallback {
     core: usize,
     outstanding: Arc<OutstandingWork>,
-    /// Time after which work of other cores may be taken.
+    /// Time after which an idle core may take work that was assigned to another core.
     reservation: Duration,
-    /// True if the intake has searched for waiting work and found none that it may take yet.
+    /// True if the intake has searched for waiting work and has found none that this core may take yet.
     has_searched: bool,
 }
 
@@ -131,8 +131,8 @@ impl IdleCallback {
         IdleCallback { core, outstanding, reservation, has_searched: false }
     }
 
-    /// Lets the intake search for waiting work on other cores, if there is any. Otherwise marks the core as idle and
-    /// waits.
+    /// Lets the intake search for waiting work on other cores, if there is any. If there is none, marks the core as
+    /// idle and waits.
     fn call(&mut self, idle: &Idle<'_>) {
         let IdleCallback { core, outstanding, reservation, has_searched } = self;
         if outstanding.has_backlog() && !std::mem::replace(has_searched, true) {
@@ -143,8 +143,8 @@ impl IdleCallback {
         let bit = if *core < 64 { 1u64 << *core } else { 0 };
         outstanding.idle_cores.fetch_or(bit, Ordering::SeqCst);
         if outstanding.has_backlog() {
-            // The work is reserved for its core for a while. Work queued before the bit was set has woken another core
-            // only.
+            // The work is still reserved for another core. If the work was queued before the bit was set, this core was
+            // not woken for it, so this core parks for the time of the reservation only.
             idle.park(Some(*reservation));
         } else {
             idle.wait();
@@ -153,15 +153,15 @@ impl IdleCallback {
     }
 }
 
-/// The next work for a core.
+/// Next work of a core.
 enum NextJob<'env> {
-    /// The core's own work: until its fiber begins, an idle core may take it.
+    /// Work of this core. An idle core may take it until its fiber begins.
     Own(GroupEntry, Arc<AssignedJob<'env>>),
-    /// Work of another core, which begins at once because this core has no other work.
+    /// Work taken from another core. It begins at once, because this core has no other work.
     Stolen(Job<'env>),
 }
 
-/// Access of a core's fibers to the core.
+/// Data of a core that its fibers use.
 struct CoreContext<'a, 'env> {
     core: usize,
     capacity: usize,
@@ -170,7 +170,7 @@ struct CoreContext<'a, 'env> {
 }
 
 impl<'a, 'env> CoreContext<'a, 'env> {
-    /// Body of the intake: spawns fibers for new work until the run is over.
+    /// Runs the intake fiber, which spawns fibers for new work until the run is over.
     fn run_intake<'scope>(&self, scope: &'scope Scope<'scope, '_>)
     where
         'env: 'scope,
@@ -197,7 +197,8 @@ impl<'a, 'env> CoreContext<'a, 'env> {
         self.shared.outstanding.set_intake(self.core, None);
     }
 
-    /// Returns work for this core, or work of another core if this one has nothing else to do.
+    /// Returns the next work of this core. If there is none and no fiber of this core can run, returns work of another
+    /// core.
     fn next(&self) -> Option<NextJob<'env>> {
         if let Some((group, assigned)) = self.shared.take(self.core) {
             return Some(NextJob::Own(group, assigned));
@@ -224,7 +225,7 @@ impl<'a, 'env> CoreContext<'a, 'env> {
         fibers.spawn(move || serve(&CoreContext { core, capacity, shared, state }));
     }
 
-    /// Body of a fiber: runs operations of one piece of work, until the work is done or moves to another core.
+    /// Runs the body of a fiber: runs operations of one piece of work until the work is done or moves to another core.
     fn serve(&self, mut job: Job<'env>) {
         let (_, version) = self.shared.placement();
         let public_state = Arc::clone(&self.state.borrow().public_state);
@@ -244,13 +245,14 @@ impl<'a, 'env> CoreContext<'a, 'env> {
     }
 }
 
-/// CPU time of the calling thread, which has done no other work.
+/// Returns the CPU time of the calling thread. The thread has done no other work than the worker's.
 fn cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
-/// Binds the thread to the `core`-th processor that it may use. Does nothing if there is none, or if the system refuses.
+/// Binds the calling thread to the `core`-th processor that it may use. Does nothing if there is no such processor, or
+/// if the system refuses.
 fn pin(core: usize) {
     use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
     let Ok(allowed) = sched_getaffinity(None) else { return };

@@ -1,4 +1,4 @@
-//! Thread-local state that a point accesses.
+//! Thread-local state that points access.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -7,20 +7,21 @@ use std::ptr::{self, NonNull};
 use super::driver::Driver;
 use super::node::Node;
 
-/// Flag in [`Local::hop_block_word`]: a point must do nothing, because no fiber runs or the fiber has no team mate.
+/// Flag in [`Local::hop_block_word`]: a point must do nothing, because no fiber runs or because the fiber has no team
+/// mate.
 pub(crate) const NO_MATE_FLAG: u32 = 1 << 31;
 
-/// Thread-local state that a point accesses.
+/// Thread-local state that points access.
 ///
 /// `hop_block_word` is zero only while the running fiber may hop. Its low bits count the latches that the fiber holds.
-/// The node needs no copy of the count: a fiber that is suspended by a hop holds no latch by construction, and a fiber
-/// that waits saves the count on its stack.
+/// The count need not be saved in the node: a fiber that is suspended by a hop holds no latch by construction, and a
+/// fiber that waits saves the count on its stack.
 pub(crate) struct Local {
     pub(crate) hop_block_word: Cell<u32>,
     pub(crate) current: Cell<*const Node>,
-    /// Driver of this thread. It outlives its drive, and removes itself at the end of the drive.
+    /// Driver of this thread. The driver outlives its drive, and removes itself from here at the end of the drive.
     pub(crate) driver: Cell<Option<NonNull<dyn Driver>>>,
-    /// The newest [`SavedThreadState`] of this thread.
+    /// Newest [`SavedThreadState`] of this thread, the head of the chain.
     saved: Cell<*const SavedThreadState>,
 }
 
@@ -34,15 +35,15 @@ impl Local {
         }
     }
 
-    /// Calls `with` while `driver` drives the thread from the context `current`, and restores the previous state
-    /// afterwards, even if `with` panics.
+    /// Calls `with` while `driver` drives the thread from the context `current`. Restores the previous state of the
+    /// thread afterwards, even if `with` panics.
     pub(crate) fn with_driver<R>(
         &self,
         driver: Option<NonNull<dyn Driver>>,
         current: *const Node,
         with: impl FnOnce() -> R,
     ) -> R {
-        /// Guard that restores the state that was saved.
+        /// Guard that restores the saved state when it is dropped.
         struct RestoreGuard<'a>(&'a Local, &'a SavedThreadState);
         impl Drop for RestoreGuard<'_> {
             fn drop(&mut self) {
@@ -64,18 +65,18 @@ impl Local {
         with()
     }
 
-    /// Returns the context of `driver` whose frames lie on the running stack, and its `hop_block_word`. While another
-    /// driver or code of the embedder runs, both are in a [`SavedThreadState`] and are found there. `None` if `driver`
-    /// does not drive this thread.
+    /// Returns the context of `driver` whose frames are on the running stack, and its `hop_block_word`. While another
+    /// driver or code of the embedder runs, both are stored in a [`SavedThreadState`], where this function finds them.
+    /// `None` if `driver` does not drive this thread.
     pub(crate) fn context_of(&self, driver: *const ()) -> Option<(*const Node, &Cell<u32>)> {
         let is = |other: Option<NonNull<dyn Driver>>| other.is_some_and(|other| ptr::addr_eq(other.as_ptr(), driver));
         if is(self.driver.get()) {
             return Some((self.current.get(), &self.hop_block_word));
         }
         let mut at = self.saved.get();
-        // SAFETY: a saved state lies in a frame of `with_driver` that has not returned: it is removed from the chain
-        // before that. A context inside such a frame is never switched away from: only its own driver could do that,
-        // and it does not drive then.
+        // SAFETY: a saved state is in a frame of `with_driver` that has not returned: the state is removed from the
+        // chain before that function returns. A context inside such a frame is never switched away from: only its own
+        // driver could do that, and this driver does not drive the thread then.
         while let Some(saved) = unsafe { at.as_ref() } {
             if is(saved.driver) {
                 return Some((saved.current, &saved.hop_block_word));
@@ -86,12 +87,12 @@ impl Local {
     }
 }
 
-/// State of a thread, saved while another driver or none drives it.
+/// State of a thread, saved while another driver drives the thread or none does.
 struct SavedThreadState {
     driver: Option<NonNull<dyn Driver>>,
     current: *const Node,
     hop_block_word: Cell<u32>,
-    /// The previous entry of the chain.
+    /// Previous entry of the chain of saved states.
     previous: *const SavedThreadState,
 }
 
@@ -103,16 +104,16 @@ mod storage {
         static LOCAL: Local = const { Local::new() };
     }
 
-    /// Returns the state of this thread.
+    /// Returns the thread-local state of this thread.
     #[inline(always)]
     pub(crate) fn local() -> &'static Local {
         // SAFETY: the value has no destructor, so the storage lives as long as the thread. The reference is not sent to
-        // another thread because `Local` is not `Sync`. Every caller uses it at once.
+        // another thread, because `Local` is not `Sync`. Every caller uses the reference at once.
         LOCAL.with(|local| unsafe { &*std::ptr::from_ref(local) })
     }
 }
 
-/// On the thread back end each fiber is an OS thread, which shares the state of the thread that drives the executor.
+/// On the thread back end each fiber is an OS thread, which shares the `Local` of the thread that drives the executor.
 #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))))]
 mod storage {
     use std::cell::Cell;
@@ -124,12 +125,12 @@ mod storage {
         static LOCAL: Cell<*const Local> = const { Cell::new(std::ptr::null()) };
     }
 
-    /// An address that is stored and never dereferenced.
+    /// Address of a leaked value. It is stored and never dereferenced.
     struct LeakedLocal(#[allow(dead_code)] *const Local);
     // SAFETY: see the comment on the type.
     unsafe impl Send for LeakedLocal {}
 
-    /// Keeps the leaked values reachable, so that leak checkers do not report them.
+    /// List of the leaked values, which keeps them reachable, so that leak checkers do not report them.
     static ALL: Mutex<Vec<LeakedLocal>> = Mutex::new(Vec::new());
 
     pub(crate) fn local() -> &'static Local {
@@ -139,12 +140,12 @@ mod storage {
                 ALL.lock().unwrap_or_else(PoisonError::into_inner).push(LeakedLocal(own));
                 cell.set(own);
             }
-            // SAFETY: leaked above, or by the thread whose state this one adopted.
+            // SAFETY: the value was leaked above, or by the thread whose state this thread has adopted.
             unsafe { &*cell.get() }
         })
     }
 
-    /// Makes this thread share the state of another.
+    /// Makes this thread share the state `of` of another thread.
     pub(crate) fn adopt(of: *const Local) {
         LOCAL.with(|cell| cell.set(of));
     }
@@ -154,10 +155,10 @@ mod storage {
 pub(crate) use storage::adopt;
 pub(crate) use storage::local;
 
-/// Calls `with` with the driver of this thread; `None` if there is none.
+/// Calls `with` with the driver of this thread; `None` if the thread has no driver.
 #[inline]
 pub(crate) fn with_current_driver<R>(with: impl FnOnce(&dyn Driver) -> R) -> Option<R> {
     let driver = local().driver.get()?;
-    // SAFETY: an executor outlives its drive, and `driver` names it only during the drive.
+    // SAFETY: an executor outlives its drive, and `driver` points to the executor only during the drive.
     Some(with(unsafe { driver.as_ref() }))
 }

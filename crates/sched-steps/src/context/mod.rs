@@ -1,7 +1,7 @@
 //! Contexts: stacks, the switch between them, and the thread-local state that a point accesses.
 //!
-//! This module suspends and resumes contexts; it does not choose the next one. Its driver is known only through the
-//! trait [`Driver`].
+//! This module suspends and resumes contexts; it does not choose the next context. It calls the executor only through
+//! the trait [`Driver`].
 
 mod arch;
 mod driver;
@@ -34,8 +34,8 @@ pub(crate) use stack::{Slab, used_bytes};
 /// Passes the CPU to the next team mate. Returns at once if the caller is not a fiber, has no team mate, or holds a
 /// latch.
 ///
-/// This is the action of a live point. In a destructor that runs during a panic it returns at once, because no other
-/// fiber may run then. In a cancelled fiber it unwinds.
+/// This is the action of a live point. In a destructor that runs during a panic this function returns at once, because
+/// no other fiber may run then. In a cancelled fiber it unwinds the fiber.
 #[inline(always)]
 #[allow(unsafe_code)]
 pub fn hop() {
@@ -50,7 +50,7 @@ pub fn hop() {
     }
 }
 
-/// The hop without its checks.
+/// Performs a hop without the checks of `hop`.
 ///
 /// # Safety
 /// A fiber runs whose ring holds another suspended context.
@@ -67,7 +67,7 @@ unsafe fn hop_unchecked(local: &local::Local) {
     unsafe { arch::hop(local) }
 }
 
-/// The hop where a switch must be announced to a tool, or is not a native one.
+/// Performs a hop through the general switch, in builds in which a switch must be announced to a tool or is not native.
 #[cfg(not(all(
     target_os = "linux",
     any(target_arch = "x86_64", target_arch = "aarch64"),
@@ -88,15 +88,15 @@ pub fn is_fiber() -> bool {
     local.driver.get().is_some() && unsafe { (*local.current.get()).index.get() } != NO_INDEX
 }
 
-/// Returns true if a point could switch here: in a fiber that has a team mate, holds no latch and is not unwinding.
+/// Returns true if a point could switch here: in a fiber that has a team mate, holds no latch and does not unwind.
 #[inline(always)]
 #[must_use]
 pub fn may_hop() -> bool {
     local().hop_block_word.get() == 0 && !std::thread::panicking()
 }
 
-/// Guard that counts a latch of the running fiber: no point switches while the guard lives (paper 4.1.3, the counter of
-/// mutexes). Costs one instruction each to create and to drop.
+/// Guard that counts a latch of the running fiber: no point switches while the guard exists (paper 4.1.3, the counter
+/// of mutexes). Creating the guard costs one instruction, and so does dropping it.
 #[derive(Debug)]
 pub struct LatchGuardCount {
     affine: std::marker::PhantomData<*mut ()>,
@@ -119,7 +119,8 @@ impl Drop for LatchGuardCount {
     }
 }
 
-/// Like [`LatchGuardCount::hold`], where a guard object is impractical; pair it with [`latch_released`].
+/// Counts one latch, like [`LatchGuardCount::hold`], in code that cannot keep a guard object. Call
+/// [`latch_released`] when the latch is released.
 #[inline(always)]
 pub fn latch_taken() {
     let hop_block_word = &local().hop_block_word;
@@ -128,10 +129,10 @@ pub fn latch_taken() {
     hop_block_word.set(hop_block_word.get() + more);
 }
 
-/// Ends a [`latch_taken`].
+/// Ends the count of a latch that [`latch_taken`] began.
 ///
 /// # Panics
-/// In debug builds, if no latch is counted.
+/// In debug builds, if no latch of the caller is counted.
 #[inline(always)]
 pub fn latch_released() {
     let hop_block_word = &local().hop_block_word;
@@ -140,7 +141,7 @@ pub fn latch_released() {
     hop_block_word.set(hop_block_word.get() - u32::from(counted));
 }
 
-/// Number of latches counted for the caller.
+/// Returns the number of latches that are counted for the caller.
 #[inline(always)]
 #[must_use]
 pub fn latches_held() -> u32 {

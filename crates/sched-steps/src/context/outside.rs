@@ -1,11 +1,11 @@
-//! Calls of user code: it must run as if outside of a fiber, and its panic is returned as a value.
+//! Calls of user code, which must run as if outside of a fiber. A panic of the user code is returned as a value.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::local::local;
 
-/// Calls user code as if no fiber ran, and catches its panic.
+/// Calls user code as if no fiber ran. Returns a panic of the user code as an error.
 pub(crate) fn call_outside<R>(call: impl FnOnce() -> R) -> std::thread::Result<R> {
     let local = local();
     local.with_driver(None, local.current.get(), || catch_unwind(AssertUnwindSafe(call)))
@@ -16,9 +16,10 @@ pub(crate) fn catch_drop<T>(value: T) -> std::thread::Result<()> {
     catch_unwind(AssertUnwindSafe(|| drop(value)))
 }
 
-/// Drops a panic payload that is not reported. Its destructor may panic in turn.
+/// Drops a panic payload that is not reported. The destructor of the payload may panic in turn.
 pub(crate) fn discard(payload: Box<dyn Any + Send>) {
-    /// Maximum number of payloads to drop, each from the destructor of the previous one; the next one is leaked.
+    /// Maximum number of payloads to drop, each from the destructor of the previous payload; the next payload is
+    /// leaked.
     const MOST: usize = 16;
     let mut payload = payload;
     for _ in 0..MOST {

@@ -1,10 +1,11 @@
-//! Detection of stack overflows, with a message that names the fiber.
+//! Detection of stack overflows, reported by a message that names the fiber.
 //!
-//! A write into a guard page raises SIGSEGV. The handler runs on the signal stack that the runtime gives each thread,
-//! or on a stack of this module if the thread has none. It looks the address up among the guards of all executors,
-//! prints the name of the fiber, and aborts. Other faults are passed to the previously installed handler.
+//! A write into a guard page raises SIGSEGV. The signal handler runs on the signal stack that the Rust runtime gives
+//! each thread, or on a stack of this module if the thread has none. The handler looks up the address among the guards
+//! of all executors, prints the name of the fiber, and aborts. Other faults are passed to the previously installed
+//! handler.
 //!
-//! The handler may interrupt any code: it allocates nothing, takes no lock, and reads atomics only.
+//! The handler may interrupt any code. Therefore it allocates no memory, takes no lock, and reads only atomics.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};
@@ -15,12 +16,12 @@ use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering};
 
 use super::stack::Layout;
 
-/// Maximum bytes of a fiber's name in a message.
+/// Maximum number of bytes of a fiber's name in a message.
 const NAME_BYTES: usize = 48;
 /// Size in bytes of a signal stack that this module allocates.
 const SIGNAL_STACK_BYTES: usize = 64 * 1024;
 
-/// The stacks of one executor, as seen by the handler. Entries are reused and never freed.
+/// Stacks of one executor, as the signal handler reads them. Entries are reused and never freed.
 pub(crate) struct StackRegion {
     /// First address of the slab; 0 while no slab uses the entry.
     base: AtomicUsize,
@@ -36,7 +37,7 @@ pub(crate) struct StackRegion {
 static REGIONS: AtomicPtr<StackRegion> = AtomicPtr::new(ptr::null_mut());
 static REGISTRATION_LOCK: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
-/// Registers the stacks of an executor with the handler until dropped.
+/// Registration of an executor's stacks with the signal handler, until it is dropped.
 pub(crate) struct RegionRegistration {
     entry: &'static StackRegion,
     names: Box<[[AtomicU8; NAME_BYTES]]>,
@@ -46,14 +47,14 @@ impl StackRegion {
     fn entries() -> impl Iterator<Item = &'static StackRegion> {
         let mut at = REGIONS.load(Ordering::Acquire);
         std::iter::from_fn(move || {
-            // SAFETY: entries are leaked, and linked only when complete.
+            // SAFETY: entries are leaked, and are linked only after they are complete.
             let entry = unsafe { at.as_ref() }?;
             at = entry.next.load(Ordering::Acquire);
             Some(entry)
         })
     }
 
-    /// Registers a slab of `count` stacks, on each of which a fiber may use `stack` bytes.
+    /// Registers a slab of `count` stacks. A fiber may use `stack` bytes of each stack.
     pub(crate) fn register(layout: Layout, stack: usize, count: usize) -> RegionRegistration {
         let Layout { base, len, stride, guard, span } = layout;
         install();
@@ -93,18 +94,18 @@ impl StackRegion {
             .then_some(offset / stride)
     }
 
-    /// Number of bytes that stack `number` has used.
+    /// Returns the number of bytes that stack `number` has used.
     fn used(&self, number: usize) -> usize {
         let [base, stride, guard, span] =
             [&self.base, &self.stride, &self.guard, &self.span].map(|word| word.load(Ordering::Relaxed));
         let low = base + number * stride + guard;
-        // The size of a guard is the page size.
+        // The size of a guard is the size of a page.
         super::used_bytes(low, low + span, guard)
     }
 }
 
 impl RegionRegistration {
-    /// Sets the name of a fiber, truncated to the available length.
+    /// Sets the name of a fiber, truncated to `NAME_BYTES`.
     pub(crate) fn set_name(&self, fiber: usize, name: &str) {
         let bytes = name.bytes().chain(std::iter::repeat(0));
         self.names[fiber].iter().zip(bytes).for_each(|(at, byte)| at.store(byte, Ordering::Relaxed));
@@ -117,7 +118,7 @@ impl Drop for RegionRegistration {
     }
 }
 
-/// Handler that was installed before this one.
+/// Signal action that was installed before the action of this module.
 static mut PREVIOUS_ACTION: MaybeUninit<libc::sigaction> = MaybeUninit::uninit();
 
 fn install() {
@@ -127,7 +128,7 @@ fn install() {
     }
     ONCE.call_once(|| {
         // SAFETY: the handler performs only operations that are permitted in a signal handler. `PREVIOUS_ACTION` is
-        // written here once, before the handler can read it, because the old action is queried first.
+        // written here once, before the handler can read it, because the previous action is queried first.
         unsafe {
             libc::sigaction(libc::SIGSEGV, ptr::null(), (&raw mut PREVIOUS_ACTION).cast());
             let mut action: libc::sigaction = std::mem::zeroed();
@@ -140,10 +141,10 @@ fn install() {
     ensure_signal_stack();
 }
 
-/// Gives the calling thread a signal stack if it has none. The runtime gives one to the main thread and to the threads
-/// it starts; a thread started by other code may lack one.
+/// Gives the calling thread a signal stack if it has none. The Rust runtime gives a signal stack to the main thread and
+/// to the threads that it starts; a thread started by other code may lack one.
 fn ensure_signal_stack() {
-    // SAFETY: queries the present signal stack, then installs one that is never freed.
+    // SAFETY: the calls query the present signal stack, and then install a new one that is never freed.
     unsafe {
         let mut now: libc::stack_t = std::mem::zeroed();
         if libc::sigaltstack(ptr::null(), &raw mut now) != 0 || now.ss_flags & libc::SS_DISABLE == 0 {
@@ -155,7 +156,7 @@ fn ensure_signal_stack() {
     }
 }
 
-/// Message buffer, written to standard error without further buffering or locks.
+/// Buffer of a message, which is written to standard error without further buffering or locks.
 struct Line {
     bytes: [u8; 384],
     len: usize,
@@ -185,7 +186,7 @@ impl Line {
 }
 
 impl Line {
-    /// Appends the name of a fiber, or its number if it has no name.
+    /// Appends the name of a fiber, or the fiber's number if it has no name.
     fn push_name(&mut self, entry: &StackRegion, fiber: usize) {
         let begin = self.len;
         // SAFETY: the names live as long as the registration of the executor whose fiber is running now.
@@ -207,12 +208,13 @@ extern "C" fn on_segv(signal: c_int, info: *mut libc::siginfo_t, context: *mut c
             report(entry, fiber);
         }
     }
-    // SAFETY: written before this handler was installed.
+    // SAFETY: `PREVIOUS_ACTION` was written before this handler was installed.
     let before = unsafe { (&raw const PREVIOUS_ACTION).cast::<libc::sigaction>().read() };
     match before.sa_sigaction {
         libc::SIG_DFL | libc::SIG_IGN => {
-            // The instruction faults again after the return, and ends the process with the default action.
-            // SAFETY: restores the action of the system.
+            // The faulting instruction runs again after the return, and its fault ends the process with the system's
+            // action.
+            // SAFETY: the call restores the action of the system.
             unsafe { libc::sigaction(signal, &raw const before, ptr::null_mut()) };
         }
         handler if before.sa_flags & libc::SA_SIGINFO != 0 => {
@@ -246,8 +248,8 @@ fn report(entry: &StackRegion, fiber: usize) -> ! {
         line.push_name(entry, fullest);
         line.push(b"'\n");
     }
-    // SAFETY: writes the bytes that the line holds.
+    // SAFETY: the call writes only bytes that the line holds.
     unsafe { libc::write(libc::STDERR_FILENO, line.bytes.as_ptr().cast(), line.len) };
-    // SAFETY: ends the process.
+    // SAFETY: the call ends the process.
     unsafe { libc::abort() }
 }

@@ -1,4 +1,4 @@
-//! Panics of fibers: unwinding of cancelled fibers, and messages of payloads.
+//! Panics of fibers: unwinding of cancelled fibers, and the messages of panic payloads.
 
 use std::any::Any;
 use std::panic;
@@ -8,7 +8,7 @@ use super::local::with_current_driver;
 /// Panic payload of a cancelled fiber. It is raised without calling the panic hook.
 pub(crate) struct CancellationPayload;
 
-/// Unwinds the running fiber to its root, running destructors.
+/// Unwinds the running fiber from here to the start of its stack, running destructors.
 #[cold]
 #[inline(never)]
 pub(crate) fn unwind_now() -> ! {
@@ -16,7 +16,7 @@ pub(crate) fn unwind_now() -> ! {
     panic::resume_unwind(Box::new(CancellationPayload))
 }
 
-/// Message of a panic payload.
+/// Returns the message of a panic payload.
 pub(crate) fn message(payload: &(dyn Any + Send)) -> &str {
     if let Some(text) = payload.downcast_ref::<&'static str>() {
         text

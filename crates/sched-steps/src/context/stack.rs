@@ -1,12 +1,12 @@
-//! Stacks: one slab per executor, a guard below each stack, tops that do not share cache sets.
+//! Stacks of fibers: one slab per executor, a guard below each stack, and stack tops that do not share cache sets.
 //!
-//! More than eight page-aligned stacks fill one set of a first-level data cache, and a stride that is a power of two has
-//! the same effect on the second-level cache and its address translation. So the stride is an odd number of pages, and
-//! each top is shifted by an odd multiple of a cache line.
+//! More than eight page-aligned stacks fill one set of a first-level data cache. A stride that is a power of two has
+//! the same effect on the second-level cache and on its address translation. So the stride between stacks is an odd
+//! number of pages, and each stack top is shifted by an odd multiple of a cache line.
 //!
-//! A large page cannot contain a guard, so a stack in large pages does not share any of them. Two such stacks are
+//! A large page cannot contain a guard, so each stack in large pages has large pages of its own. Two such stacks are
 //! separated by untouched address space, whose last page is the guard. All such stacks would begin in the same sets of
-//! the second-level cache, so their tops are shifted within the size of one of its ways.
+//! the second-level cache, so their tops are shifted within the size of one way of this cache.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -30,7 +30,7 @@ pub struct StackError {
     pub source: io::Error,
 }
 
-/// Explains an ENOMEM error for a guard: each guard splits a mapping, and the number of mappings is limited.
+/// Explains an ENOMEM error for a guard: each guard splits a memory mapping, and the number of mappings is limited.
 #[cold]
 fn explain_mapping_limit(error: io::Error, guards: usize) -> io::Error {
     if error.raw_os_error() != Some(libc::ENOMEM) {
@@ -45,7 +45,7 @@ fn explain_mapping_limit(error: io::Error, guards: usize) -> io::Error {
     ))
 }
 
-/// `MADV_GUARD_INSTALL`, Linux 6.13: a guard without a mapping of its own.
+/// `MADV_GUARD_INSTALL` of Linux 6.13, which installs a guard without a memory mapping of its own.
 const GUARD_INSTALL: libc::c_int = 102;
 /// Offset between the tops of neighbouring stacks within a page, in bytes: five cache lines.
 const COLOUR: usize = 5 * 64;
@@ -61,20 +61,20 @@ const LARGE_COLOURS: usize = 128 << 10;
 pub(crate) struct Layout {
     /// Address of the lowest guard.
     pub(crate) base: usize,
-    /// Distance from `base` to the end of the last stack's stride.
+    /// Distance in bytes from `base` to the end of the last stack's stride.
     pub(crate) len: usize,
-    /// Distance from one guard to the next.
+    /// Distance in bytes from one guard to the next.
     pub(crate) stride: usize,
-    /// Size of a guard: one page.
+    /// Size in bytes of a guard: one page.
     pub(crate) guard: usize,
-    /// Distance from a guard's end to the end of its stack.
+    /// Distance in bytes from the end of a guard to the end of its stack.
     pub(crate) span: usize,
 }
 
-/// One stack of a slab.
+/// Address range of one stack of a slab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stack {
-    /// Lowest usable address; the guard lies below.
+    /// Lowest usable address; the guard is below this address.
     pub(crate) low: usize,
     /// Initial stack pointer, a multiple of 16.
     pub(crate) top: usize,
@@ -84,17 +84,17 @@ pub(crate) struct Stack {
 #[derive(Debug)]
 pub(crate) struct Slab {
     layout: Layout,
-    /// Address and bytes of the mapping.
+    /// Address and size in bytes of the mapping.
     mapping: (usize, usize),
-    /// Offset between the tops of consecutive stacks, and the modulus of these offsets, in bytes.
+    /// Offset between the tops of consecutive stacks, and the modulus of these offsets, both in bytes.
     colour: (usize, usize),
     count: usize,
     numbers: Box<[usize]>,
 }
 
 impl Slab {
-    /// Maps `count` stacks of at least `bytes` bytes, in large pages if `large` is true and the system has them. Their
-    /// pages are not touched yet.
+    /// Maps `count` stacks of at least `bytes` bytes. Uses large pages if `large` is true and the system has them. The
+    /// pages of the stacks are not touched yet.
     pub(crate) fn new(count: usize, bytes: usize, large: bool) -> Result<Slab, StackError> {
         Slab::map(count, bytes, large).map_err(|source| StackError { fibers: count, bytes, source })
     }
@@ -107,7 +107,7 @@ impl Slab {
             let span = span.ok_or_else(too_large)?;
             ((LARGE_COLOUR, LARGE_COLOURS), span, span.checked_add(LARGE_PAGE).ok_or_else(too_large)?)
         } else {
-            // Guard page, stack, and one page for the offsets of the tops.
+            // A stack's stride consists of a guard page, the stack, and one page for the offset of its top.
             let pages = bytes.div_ceil(page).checked_add(2).ok_or_else(too_large)? | 1;
             let stride = pages.checked_mul(page).ok_or_else(too_large)?;
             ((COLOUR, page), stride - page, stride)
@@ -118,9 +118,9 @@ impl Slab {
             let layout = Layout { base: 0, len: 0, stride, guard: page, span };
             return Ok(Slab { layout, mapping: (0, 0), colour, count, numbers: Box::new([]) });
         }
-        // Extra space to align the base to a large page.
+        // The mapping has extra space, so that its base can be aligned to a large page.
         let mapped = if large { len.checked_add(LARGE_PAGE).ok_or_else(too_large)? } else { len };
-        // SAFETY: a new mapping at an address of the system's choice.
+        // SAFETY: the call creates a new mapping at an address of the system's choice.
         let mapping = unsafe {
             mmap_anonymous(
                 ptr::null_mut(),
@@ -134,7 +134,8 @@ impl Slab {
         let mut slab = Slab { layout, mapping: (mapping, mapped), colour, count, numbers: Box::new([]) };
         #[cfg(target_os = "linux")]
         if large {
-            // SAFETY: the mapping just made. The system may ignore the advice: then pages are small.
+            // SAFETY: the range is the mapping that was just created. The system may ignore the advice: then the pages
+            // are small.
             let _ = unsafe { libc::madvise(mapping as *mut c_void, mapped, libc::MADV_HUGEPAGE) };
         }
         for number in 0..count {
@@ -148,7 +149,7 @@ impl Slab {
     fn guard(&self, number: usize) -> io::Result<()> {
         let Layout { base, stride, guard: page, .. } = self.layout;
         let guard = (base + number * stride) as *mut c_void;
-        // SAFETY: the lowest page of a stack that no fiber runs on yet, inside this slab's mapping.
+        // SAFETY: the range is the lowest page of a stack on which no fiber runs yet, inside this slab's mapping.
         unsafe {
             if libc::madvise(guard, page, GUARD_INSTALL) != 0 {
                 mprotect(guard, page, MprotectFlags::empty())?;
@@ -166,12 +167,12 @@ impl Slab {
         Stack { low, top: low + span - number * by % within }
     }
 
-    /// Minimum number of bytes that a fiber may use.
+    /// Returns the minimum number of bytes of a stack that a fiber may use.
     pub(crate) fn usable(&self) -> usize {
         self.layout.span - self.colour.1
     }
 
-    /// Number of used bytes of the fullest stack.
+    /// Returns the maximum number of bytes that any stack of the slab has used.
     pub(crate) fn high_water(&self) -> Option<usize> {
         let Layout { guard, span, .. } = self.layout;
         let used = |number| {
@@ -181,27 +182,28 @@ impl Slab {
         crate::context::OWN_STACKS.then(|| (0..self.count).map(used).max().unwrap_or(0))
     }
 
-    /// Placement of the guards and stacks.
+    /// Returns the placement of the guards and stacks.
     pub(crate) fn layout(&self) -> Layout {
         self.layout
     }
 
-    /// Address range of the mapping; empty where fibers have stacks of their own.
+    /// Returns the address range of the mapping; empty if fibers run on the stacks of OS threads.
     pub(crate) fn addresses(&self) -> Range<usize> {
         self.mapping.0..self.mapping.0 + self.mapping.1
     }
 }
 
-/// Number of bytes from the lowest page between `low` and `end` that was ever touched to `end`: the maximum size of a
-/// stack so far. Queries the resident pages with `mincore`, which is permitted in a signal handler.
+/// Returns the number of bytes from the lowest page between `low` and `end` that was ever touched up to `end`: the
+/// maximum size that the stack has had. Queries the resident pages with `mincore`, which is permitted in a signal
+/// handler.
 pub(crate) fn used_bytes(low: usize, end: usize, page: usize) -> usize {
-    /// Number of pages per query.
+    /// Maximum number of pages per query.
     const MANY: usize = 128;
     let mut at = low;
     while at < end {
         let mut given = [0_u8; MANY];
         let len = (end - at).min(MANY * page);
-        // SAFETY: `at` is the address of a page of a slab that is mapped, and `given` has a byte for each page of `len`.
+        // SAFETY: `at` is the address of a page of a mapped slab, and `given` has a byte for each page of `len`.
         let asked = unsafe { libc::mincore(at as *mut c_void, len, given.as_mut_ptr().cast()) };
         if asked == 0
             && let Some(first) = given.iter().position(|given| given & 1 == 1)
@@ -218,7 +220,8 @@ impl Drop for Slab {
         self.numbers.iter().for_each(|&number| tools::deregister_stack(number));
         let (address, bytes) = self.mapping;
         if bytes > 0 {
-            // SAFETY: the slab's own mapping; the executor that owned it has ended all its fibers.
+            // SAFETY: the range is the slab's own mapping, and the executor that owned the slab has ended all its
+            // fibers.
             let unmapped = unsafe { munmap(address as *mut c_void, bytes) };
             debug_assert!(unmapped.is_ok(), "a slab of stacks is unmapped twice");
         }

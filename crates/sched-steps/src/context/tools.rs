@@ -1,29 +1,30 @@
-//! Announces stacks to Valgrind and switches to AddressSanitizer.
+//! Announcements to tools: of stacks to Valgrind, and of switches to AddressSanitizer.
 //!
-//! Memcheck interprets an unannounced switch as a large change of the stack and reports thousands of errors. The counts
-//! of Cachegrind do not depend on the announcement.
+//! Without an announcement, Memcheck interprets a switch as a large change of the stack and reports thousands of
+//! errors. The counts of Cachegrind do not depend on announcements.
 #![allow(unsafe_code)]
 
-/// Registers a stack with Valgrind. Outside of Valgrind this executes a few instructions without effect. Returns
-/// Valgrind's number of the stack.
+/// Registers a stack with Valgrind, and returns Valgrind's number of the stack. Outside of Valgrind this executes a few
+/// instructions without effect.
 pub(crate) fn register_stack(low: usize, high: usize) -> usize {
     const STACK_REGISTER: usize = 0x1501;
     request(STACK_REGISTER, low, high)
 }
 
-/// Undoes a [`register_stack`].
+/// Ends the registration of a stack by [`register_stack`].
 pub(crate) fn deregister_stack(number: usize) {
     const STACK_DEREGISTER: usize = 0x1502;
     request(STACK_DEREGISTER, number, 0);
 }
 
-/// Valgrind's client request: a preamble of rotations that add up to a full turn, then an instruction without effect.
-/// Valgrind recognises the sequence.
+/// Sends a client request to Valgrind. The request is a preamble of rotations that add up to a full turn, followed by
+/// an instruction without effect. Valgrind recognises this sequence.
 #[cfg(all(target_os = "linux", target_arch = "x86_64", not(miri)))]
 fn request(number: usize, first: usize, second: usize) -> usize {
     let words = [number, first, second, 0, 0, 0];
     let mut answer = 0_usize;
-    // SAFETY: outside Valgrind all five instructions leave every register unchanged; inside, rdx is set.
+    // SAFETY: outside of Valgrind all five instructions leave every register unchanged; inside, rdx is set to the
+    // answer.
     unsafe {
         std::arch::asm!(
             "rol rdi, 3",
@@ -43,7 +44,7 @@ fn request(number: usize, first: usize, second: usize) -> usize {
 fn request(number: usize, first: usize, second: usize) -> usize {
     let words = [number, first, second, 0, 0, 0];
     let mut answer = 0_usize;
-    // SAFETY: as on x86-64; the answer is in x3.
+    // SAFETY: as on x86-64; here the answer is in x3.
     unsafe {
         std::arch::asm!(
             "ror x12, x12, #3",
@@ -64,7 +65,7 @@ fn request(_number: usize, _first: usize, _second: usize) -> usize {
     0
 }
 
-/// AddressSanitizer's state of suspended contexts.
+/// AddressSanitizer's state of the suspended contexts.
 #[cfg(feature = "asan")]
 pub(crate) mod asan {
     use std::cell::Cell;
@@ -73,7 +74,7 @@ pub(crate) mod asan {
 
     use crate::context::Node;
 
-    /// State of the thread's context, and of the switch in progress.
+    /// Saved state of the driving thread's context, and state of the switch in progress.
     #[derive(Debug)]
     pub(crate) struct MainStack {
         pub(crate) save: Cell<*mut c_void>,
@@ -102,9 +103,9 @@ pub(crate) mod asan {
         unsafe { __sanitizer_start_switch_fiber(save, bottom as *const c_void, size) }
     }
 
-    /// Clears the poison of frames that never returned from a stack that no fiber uses.
+    /// Clears the poison that frames which never returned have left on a stack that no fiber uses.
     pub(crate) fn clean(bottom: usize, size: usize) {
-        // SAFETY: changes the sanitizer's record of the memory, not the memory.
+        // SAFETY: the call changes the sanitizer's record of the memory, not the memory itself.
         unsafe { __asan_unpoison_memory_region(bottom as *const c_void, size) }
     }
 
@@ -114,7 +115,7 @@ pub(crate) mod asan {
     /// A switch announced by `start` has just happened, and `save` is the value that `start` saved for this context.
     pub(crate) unsafe fn finish(save: *mut c_void) -> (usize, usize) {
         let (mut bottom, mut size) = (std::ptr::null(), 0);
-        // SAFETY: the caller guarantees that the switch was announced; both pointers lead to local variables.
+        // SAFETY: the caller guarantees that the switch was announced; both pointers point to local variables.
         unsafe { __sanitizer_finish_switch_fiber(save, &raw mut bottom, &raw mut size) };
         (bottom as usize, size)
     }

@@ -12,8 +12,8 @@ use crate::context::{Slab, StackError};
 use crate::point::Operations;
 use crate::teams::{LastInterest, Membership, NextTeam, Statistics, Teams};
 
-/// Minimum stack size of a fiber, in bytes. It is enough to print a panic of the fiber with its full backtrace in a debug
-/// build.
+/// Minimum stack size of a fiber, in bytes. It suffices to print a panic of the fiber with its full backtrace in a
+/// debug build.
 pub const MIN_STACK_BYTES: usize = 24 * 1024;
 
 /// Error of [`Builder::build`].
@@ -92,16 +92,15 @@ impl std::fmt::Debug for Builder {
 impl Builder {
     /// Sets the maximum number of live fibers, 1 to 65,535. Default: 64. A spawn beyond this number waits for a fiber to
     /// end.
-    ///
-    /// Before Linux 6.13 each stack takes two of the memory mappings that a process may have, usually 65,530
-    /// (`vm.max_map_count`): about 32,000 fibers fit, over all executors.
+    /// Before Linux 6.13 each stack takes two memory mappings. A process may have 65,530 mappings by default
+    /// (`vm.max_map_count`), which suffices for about 32,000 fibers, counted over all executors.
     #[must_use]
     pub fn fibers(mut self, fibers: usize) -> Builder {
         self.fibers = fibers;
         self
     }
 
-    /// Sets the maximum number of fibers in a team, from 1. Default: 16. With 1 no point ever switches.
+    /// Sets the maximum number of fibers in a team, from 1. Default: 16. With 1, no point ever switches.
     #[must_use]
     pub fn team_size(mut self, members: usize) -> Builder {
         self.team_size = members;
@@ -116,81 +115,83 @@ impl Builder {
         self
     }
 
-    /// Gives each stack large pages of its own if true, where the system supports them. Default: false. A stack then
-    /// takes 2 MiB of memory as soon as it is used, and [`Executor::stack_high_water`] counts whole large pages.
+    /// If `large` is true, gives each stack its own large pages, if the system supports them. Default: false. A stack
+    /// in large pages takes 2 MiB of memory as soon as it is used, and [`Executor::stack_high_water`] counts whole
+    /// large pages.
     #[must_use]
     pub fn large_pages(mut self, large: bool) -> Builder {
         self.large_pages = large;
         self
     }
 
-    /// Sets the rule that decides which fibers share a ring. Default: [`Membership::Ring`].
+    /// Sets the membership rule, which decides which fibers share a ring. Default: [`Membership::Ring`].
     #[must_use]
     pub fn membership(mut self, membership: Membership) -> Builder {
         self.membership = membership;
         self
     }
 
-    /// Lets `order` choose the next fiber instead of teams. Default: none. Points are then inert, operations are only
-    /// labels, and membership, team size and the policy for the next team have no effect.
+    /// Lets `order` choose the next fiber instead of teams. By default there is no order. With an order, points are
+    /// inert, operations are only labels, and membership, team size and the policy for the next team have no effect.
     #[must_use]
     pub fn order(mut self, order: impl Order + 'static) -> Builder {
         self.order = Some(Box::new(order));
         self
     }
 
-    /// Sets the operations that fibers may begin. Default: none.
+    /// Sets the operations that fibers may begin. By default there are none.
     #[must_use]
     pub fn operations(mut self, operations: Operations) -> Builder {
         self.operations = operations;
         self
     }
 
-    /// Sets the policy that chooses the next team, with teams per operation. Default: [`LastInterest`].
+    /// Sets the policy that chooses the next team, if there is a team per operation. Default: [`LastInterest`].
     #[must_use]
     pub fn policy(mut self, policy: impl NextTeam + 'static) -> Builder {
         self.policy = Box::new(policy);
         self
     }
 
-    /// Sets the number of launches that a team may wait before it runs regardless of the policy. Default: 64.
+    /// Sets the maximum number of launches for which a waiting team can be passed over by the policy. After this number
+    /// the team runs regardless of the policy. Default: 64.
     #[must_use]
     pub fn patience(mut self, launches: u64) -> Builder {
         self.patience = launches;
         self
     }
 
-    /// Lets operations of one family share a team while each of them contributes fewer fibers per team than `members`, on
-    /// average. Default: 0, which disables sharing.
+    /// Lets operations of one family share a team, as long as each of them contributes on average fewer than `members`
+    /// fibers to a team. Default: 0, which disables sharing.
     #[must_use]
     pub fn consolidate_below(mut self, members: f64) -> Builder {
         self.consolidate_below = members;
         self
     }
 
-    /// Sets the callback for times when no fiber can run. Default: [`Idle::wait`]. It is called on the context of the
-    /// thread. It should return when [`Idle::has_wakes`] is true, and soon if [`Idle::polled`] is not 0.
+    /// Sets the idle callback, which is called when no fiber can run. Default: [`Idle::wait`]. The callback runs on the
+    /// context of the thread. It should return when [`Idle::has_wakes`] is true, and soon if [`Idle::polled`] is not 0.
     #[must_use]
     pub fn idle(mut self, callback: impl FnMut(&Idle<'_>) + 'static) -> Builder {
         self.idle = Some(Box::new(callback));
         self
     }
 
-    /// Calls `callback` on the context of the thread once per `every` times that a fiber gives up the CPU (hops not
-    /// counted); with 1, each time. This is for background work of the embedder that must not run on a fiber.
+    /// Sets the service callback, for background work of the embedder that must not run on a fiber. The callback runs
+    /// on the context of the thread, once per `every` times that a fiber gives up the CPU; hops are not counted.
     #[must_use]
     pub fn service(mut self, every: u32, callback: impl FnMut() + 'static) -> Builder {
         self.service = Some((every, Box::new(callback)));
         self
     }
 
-    /// Sets the maximum time without a running fiber while fibers wait for wakes from outside or for conditions. Default:
-    /// unlimited. After this time the scope ends with [`FiberError::Stopped`], which reports what each fiber waited for.
-    /// (If all fibers wait for each other, for slots, or for wakes that nothing can send, the scope ends at once, with or
-    /// without a limit.)
+    /// Sets the maximum time without a running fiber while fibers wait for wakes from outside or for conditions.
+    /// Default: unlimited. After this time the scope ends with [`FiberError::Stopped`], which lists the event that each
+    /// fiber waited for. (If all fibers wait for each other, for slots, or for wakes that cannot come from anywhere,
+    /// the scope ends at once, with or without a limit.)
     ///
-    /// A fiber that blocks the thread, in a system call or on a `std` mutex that a team mate holds across a point, stops
-    /// the executor itself, and the limit has no effect: [`Monitor`] names that fiber from another thread.
+    /// The limit has no effect if a fiber blocks the thread, in a system call or on a `std` mutex that a team mate
+    /// holds across a point: this stops the executor itself. A [`Monitor`] on another thread can name such a fiber.
     #[must_use]
     pub fn limit(mut self, limit: Duration) -> Builder {
         self.limit = Some(limit);
@@ -199,37 +200,37 @@ impl Builder {
 
     /// Builds the executor for the calling thread. This function is the only way to create fibers.
     ///
-    /// # Safety
     /// Fibers of one thread share its thread-locals, and calls on different fibers do not return in reverse order of
     /// entry. Safe code may rely on that order. Examples are a scoped thread-local (`scoped_tls`' `set`), and any guard
-    /// that stores a pointer in a thread-local and restores the previous one when dropped. Such code reads freed
-    /// memory when two fibers enter, are suspended, and leave in the wrong order. The compiler cannot detect this, so the
-    /// caller that builds an executor is responsible for everything that runs in its scopes:
+    /// that stores a pointer in a thread-local and restores the previous pointer when dropped. Such code reads freed
+    /// memory if two fibers enter it, are suspended, and leave it in the wrong order. The compiler cannot detect this,
+    /// so the caller that builds an executor is responsible for all code that runs in its scopes:
     ///
-    /// **At each place where a context is suspended, it has nothing open that must be closed in reverse order of opening,
-    /// relative to other openings of the same kind on this thread.** Contexts are the fibers and the closure of a
-    /// [`scope`](Executor::scope). They are suspended at live points, in [`yield_now`](crate::fiber::yield_now),
+    /// **At each place where a context is suspended, it has no scope open that must be closed in reverse order of
+    /// opening, relative to other scopes of the same kind on this thread.** Contexts are the fibers and the closure of
+    /// a [`scope`](Executor::scope). They are suspended at live points, in [`yield_now`](crate::fiber::yield_now),
     /// [`park`](crate::fiber::park), [`block_until`](crate::fiber::block_until), [`hop`](crate::fiber::hop) and
     /// [`begin_operation`](crate::team::begin_operation), in [`join`](crate::JoinHandle::join), and in a
-    /// [`spawn`](Scope::spawn) that finds no free slot. The following count as open:
+    /// [`spawn`](Scope::spawn) that finds no free slot. The following count as open scopes:
     /// - a scope or guard that sets a thread-local and restores it at its end, such as those of `scoped_tls`, of runtimes
     ///   that are "entered", or of span stacks;
-    /// - the initialiser of a `thread_local!`: another fiber that accesses the same one initialises it as well.
+    /// - the initialiser of a `thread_local!`: another fiber that accesses the same thread-local initialises it as
+    ///   well.
     ///
-    /// Code that opens and closes such a scope around the whole `scope` call, or between two such places, keeps the
-    /// contract. Code that is never suspended keeps it. A `RefCell` in a thread-local that is borrowed while a fiber is
-    /// suspended does not violate it, but other fibers panic when they borrow it. Fiber-local values are declared with
-    /// [`fiber_local!`](crate::fiber_local), which keeps fibers apart.
+    /// Code keeps the contract if it opens and closes such a scope around the whole `scope` call, or between two places
+    /// of suspension, or if it is never suspended. A `RefCell` in a thread-local that is borrowed while a fiber is
+    /// suspended does not violate the contract, but other fibers panic when they borrow it. Fiber-local values are
+    /// declared with [`fiber_local!`](crate::fiber_local), which gives each fiber its own value.
     ///
-    /// The contract holds for as long as the executor lives: do not pass the executor to code that you are not
-    /// responsible for.
+    /// The contract holds as long as the executor exists: do not pass the executor to code for which you are not
+    /// responsible.
     ///
     /// ```compile_fail,E0133
     /// let steps = sched_steps::Executor::builder().build().unwrap(); // safe code cannot create fibers
     /// ```
     ///
     /// # Errors
-    /// [`BuildError`] names the setting that is wrong, or the resource that the operating system refused.
+    /// [`BuildError`] names the setting that is out of range, or the resource that the operating system refused.
     #[allow(unsafe_code)]
     pub unsafe fn build(self) -> Result<Executor, BuildError> {
         let wrong = |name, value, must| Err(BuildError::Setting { name, value, must });
@@ -250,7 +251,7 @@ impl Builder {
             team_size,
             slab,
             remote,
-            // With an order there are no teams to wait for: an operation begins in place.
+            // An order replaces the teams, so an operation begins without waiting for a team.
             membership: if self.order.is_some() { Membership::Ring } else { self.membership },
             order: ExecutorOrder::new(self.order),
             teams: Teams::new(self.operations, self.policy, self.patience, self.consolidate_below),
@@ -299,14 +300,14 @@ impl Executor {
     /// outlive the call.
     ///
     /// The code in `with` and on its fibers keeps the contract of [`Builder::build`]: no stack-scoped thread-local is
-    /// open where a context is suspended.
+    /// open at a place where a context is suspended.
     ///
-    /// If `with` panics, its fibers are unwound from where they are suspended, and the panic is resumed.
+    /// If `with` panics, its fibers are unwound from their places of suspension, and the panic is resumed.
     ///
     /// # Errors
-    /// The first panic of a fiber whose handle was not joined, with the name of the fiber. [`FiberError::Stopped`] if no
-    /// fiber could continue before all had ended. [`FiberError::InPanic`] in a destructor that runs during a panic:
-    /// `with` was not called.
+    /// The first panic of a fiber whose handle was not joined, with the name of the fiber. [`FiberError::Stopped`] if
+    /// no fiber could continue before all fibers had ended. [`FiberError::InPanic`] if the caller is a destructor that
+    /// runs during a panic: `with` was then not called.
     pub fn scope<'env, R>(
         &mut self,
         with: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
@@ -314,15 +315,15 @@ impl Executor {
         scope::run_scope(&self.core, with)
     }
 
-    /// Maximum number of bytes that any stack has used since the executor was built, in whole system pages.
-    /// [`Builder::stack_bytes`] must exceed it. `None` where fibers are OS threads, which have their own stacks.
+    /// Returns the maximum number of bytes that any stack has used since the executor was built, in whole system pages.
+    /// [`Builder::stack_bytes`] must exceed this number. `None` if fibers are OS threads, which have their own stacks.
     #[must_use]
     pub fn stack_high_water(&self) -> Option<usize> {
         self.core.slab.high_water()
     }
 
-    /// Address range of the mapping that holds the stacks, including guards and the space between stacks. Empty where
-    /// fibers are OS threads. Programs can use it to ask the system which pages are resident.
+    /// Returns the address range of the mapping that holds the stacks, including guards and the space between stacks.
+    /// Empty if fibers are OS threads. Programs can use the range to query which pages are resident.
     #[must_use]
     pub fn stack_addresses(&self) -> std::ops::Range<usize> {
         self.core.slab.addresses()

@@ -1,4 +1,4 @@
-//! State of an executor; start and end of its fibers.
+//! State of an executor, and the start and end of its fibers.
 #![allow(unsafe_code)]
 
 use std::cell::{Cell, RefCell};
@@ -16,33 +16,34 @@ use crate::context::{
 use crate::fifo::{Fifo, Links, NONE, UNLINKED, abort_with};
 use crate::teams::{Membership, NO_OPERATION, Teams};
 
-/// Location or wait state of a fiber.
+/// State of a fiber: its location, or the event that it waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FiberState {
     /// The slot is free.
     Free,
-    /// In the queue of fibers ready to run outside of the ring, or announced to the order and not chosen since.
+    /// The fiber is in the queue of fibers ready to run outside of the ring, or was announced to the order and not
+    /// chosen since.
     Ready,
-    /// Running on its stack, outside of the ring.
+    /// The fiber runs on its stack, outside of the ring.
     Running,
-    /// In a waiting team.
+    /// The fiber is in a waiting team.
     Team,
-    /// In the ring.
+    /// The fiber is in the ring.
     Ring,
-    /// Suspended until woken.
+    /// The fiber is suspended until it is woken.
     Parked,
-    /// Suspended until another fiber has ended.
+    /// The fiber is suspended until another fiber has ended.
     Joining,
-    /// Suspended until its condition holds.
+    /// The fiber is suspended until its condition holds.
     Polled,
-    /// Suspended until a slot is free.
+    /// The fiber is suspended until a slot is free.
     Slot,
-    /// At its end, running on its stack for the last time.
+    /// The fiber is at its end and runs on its stack for the last time.
     Ended,
 }
 
 /// Body of a fiber. The argument is true if the fiber was cancelled before it began: then the task only drops its
-/// captured values. It catches all panics.
+/// captured values. The task catches all panics.
 pub(super) type Task = Box<dyn FnOnce(bool)>;
 
 /// Fields of a fiber that a switch does not access.
@@ -56,10 +57,10 @@ pub(crate) struct FiberRecord {
     pub(super) awaits_end_of: Cell<u32>,
     /// True if the fiber has requested its waker, so that any thread may hold it now.
     pub(super) waker_given: Cell<bool>,
-    /// True if a wake came while the fiber was not parked.
+    /// True if a wake came while the fiber was not parked; the next park then returns at once.
     pub(super) pending: Cell<bool>,
     pub(super) cancelled: Cell<bool>,
-    /// Condition of a polled fiber; it lives on the fiber's stack.
+    /// Condition of a polled fiber; the condition is on the fiber's stack.
     pub(super) condition: Cell<Option<*const Condition<'static>>>,
     pub(super) operation: Cell<u8>,
     /// Launch count at the time when the fiber joined its team.
@@ -88,8 +89,7 @@ impl FiberRecord {
         }
     }
 
-    /// Resets the state of the slot's previous fiber for a new fiber. State and link already have the values of a free
-    /// slot.
+    /// Resets the record of a slot for a new fiber. `state` and `link` already have the values of a free slot.
     fn reset(&self, name: &str, new_task: Task) {
         // The exhaustive pattern makes the compiler reject a new field that is not reset here.
         let FiberRecord {
@@ -136,7 +136,7 @@ pub(crate) enum AwaitedEvent {
     End(u32),
 }
 
-/// Executor at a fixed address. Only its own thread accesses it, except for `remote`.
+/// State of an executor, at a fixed address. Only the executor's thread accesses it, except for `remote`.
 pub(crate) struct Core {
     pub(super) nodes: Box<[Node]>,
     records: Box<[FiberRecord]>,
@@ -152,7 +152,7 @@ pub(crate) struct Core {
     pub(super) polled: Fifo,
     /// Fibers that wait for a free slot.
     pub(super) spawners: Fifo,
-    /// Maximum time without a running fiber while some wait for wakes or conditions.
+    /// Maximum time without a running fiber while some fibers wait for wakes or conditions.
     pub(super) limit: Option<Duration>,
     /// Start of the time without a running fiber, if it has been recorded.
     pub(super) idle_since: Cell<Option<Instant>>,
@@ -170,8 +170,8 @@ pub(crate) struct Core {
     pub(super) is_driving: Cell<bool>,
     /// True while the fiber on the stack is being suspended and the next context is being chosen on that stack.
     pub(super) choosing: Cell<bool>,
-    /// Fiber on the stack if it was cancelled, else `NONE`. It ends, or unwinds at each wait. Its hops lead to the
-    /// thread's context.
+    /// Index of the fiber on the stack if it was cancelled, else `NONE`. The cancelled fiber ends, or unwinds at each
+    /// wait. Its hops lead to the thread's context.
     pub(super) cancelled_running: Cell<u32>,
     pub(super) callbacks: Callbacks,
     #[cfg(feature = "asan")]
@@ -234,7 +234,7 @@ impl Core {
         core
     }
 
-    /// Calls `with` with the executor that drives this thread; `None` if there is none.
+    /// Calls `with` with the executor that drives this thread; `None` if no executor drives it.
     #[inline]
     pub(crate) fn current<R>(with: impl FnOnce(&Core) -> R) -> Option<R> {
         let driver = local().driver.get()?;
@@ -277,13 +277,13 @@ impl Core {
         if !ptr::addr_eq(local.driver.get()?.as_ptr(), self) {
             return None;
         }
-        // SAFETY: `current` is a node of the executor that `driver` names.
+        // SAFETY: `current` is a node of the executor to which `driver` points.
         let node = unsafe { &*local.current.get() };
         (node.index.get() != NO_INDEX).then_some(node)
     }
 
-    /// Returns the fiber of this executor whose frames lie on the running stack, and its `hop_block_word`. It is also
-    /// found while another executor drives the thread, or while code of the embedder runs outside of fibers.
+    /// Returns the fiber of this executor whose frames are on the running stack, and its `hop_block_word`. Also finds
+    /// this fiber while another executor drives the thread, or while code of the embedder runs outside of fibers.
     pub(super) fn on_stack(&self) -> Option<(u32, &Cell<u32>)> {
         let (node, hop_block_word) = local().context_of(ptr::from_ref(self).cast())?;
         // SAFETY: the current context of a driver is one of its nodes.
@@ -304,7 +304,7 @@ impl Core {
         self.running().map(|index| self.name(index)).unwrap_or_default()
     }
 
-    /// Fiber-local values of fiber `index`.
+    /// Returns the fiber-local values of fiber `index`.
     pub(crate) fn locals(&self, index: u32) -> &Locals {
         &self.record(index).locals
     }
@@ -320,7 +320,7 @@ impl Core {
         Some(self.waker(index))
     }
 
-    /// Starts `task` in a free slot; returns the task if there is none.
+    /// Starts `task` on a fiber in a free slot; returns the task as an error if no slot is free.
     pub(super) fn spawn(&self, name: &str, task: Task) -> Result<u32, Task> {
         let Some(index) = self.free.pop(self) else { return Err(task) };
         self.record(index).reset(name, task);
@@ -357,18 +357,19 @@ impl Core {
             AwaitedEvent::End(awaited) => awaited == index,
         };
         let next = if awaited { &raw const self.main } else { self.choose() };
-        // The slot is freed only here: a condition polled above may spawn a fiber, and this stack is still in use.
+        // The slot is freed only here, because the conditions polled above may spawn a fiber while this stack is still
+        // in use.
         self.record(index).state.set(FiberState::Free);
         self.free.push(self, index);
         self.live.set(self.live.get() - 1);
         context::mark_last_switch(self.node(index));
-        // Nothing refers to this context any more. Only with OS threads as fibers does the switch return, to end the
+        // No reference to this context is left. Only if fibers are OS threads does the switch return, to end the
         // thread.
         self.switch(next, true);
     }
 
-    /// Marks a live fiber as cancelled and makes it ready. A suspended fiber unwinds when it next runs, the running
-    /// fiber when it next waits or hops.
+    /// Marks a live fiber as cancelled and makes it ready. A suspended fiber unwinds when it next runs; the running
+    /// fiber unwinds when it next waits or hops.
     pub(crate) fn cancel(&self, index: u32) {
         let record = self.record(index);
         if matches!(record.state.get(), FiberState::Free | FiberState::Ended) || record.cancelled.replace(true) {
@@ -396,8 +397,8 @@ impl Core {
         }
     }
 
-    /// Isolates the cancelled fiber `index`, which is on the stack: it leaves the ring, and its hops lead to the
-    /// thread's context, which sends it back to unwind. So a point need not test for cancellation.
+    /// Isolates the cancelled fiber `index`, which is on the stack: the fiber leaves the ring, and its hops lead to the
+    /// thread's context, which resumes the fiber to unwind. So a point need not test for cancellation.
     fn isolate_cancelled(&self, index: u32) {
         self.leave_ring(index);
         self.record(index).state.set(FiberState::Running);
@@ -467,7 +468,7 @@ impl Driver for Core {
     }
 }
 
-/// Condition of a polled fiber, and the payload if the condition panicked.
+/// Condition of a polled fiber, and the panic payload if the condition has panicked.
 pub(super) struct Condition<'a> {
     pub(super) holds: &'a dyn Fn() -> bool,
     pub(super) raise: Cell<Option<Box<dyn std::any::Any + Send>>>,
@@ -479,7 +480,7 @@ mod tests {
 
     use super::*;
 
-    /// A slot passes no state of its previous fiber on to the next one, for any field.
+    /// No field of a slot passes state of its previous fiber on to the next fiber.
     #[test]
     fn a_slot_keeps_nothing_of_its_last_fiber() {
         let dropped = Rc::new(());

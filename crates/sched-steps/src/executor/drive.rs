@@ -1,4 +1,5 @@
-//! Thread side of the executor: driving fibers, waiting while none can run, and callbacks between fibers.
+//! Part of the executor that runs on the thread's context: driving fibers, waiting while no fiber can run, and
+//! callbacks between fibers.
 
 use std::any::Any;
 use std::panic::resume_unwind;
@@ -17,7 +18,8 @@ impl Core {
     /// Runs fibers until `done` returns true or no fiber is left. `done` is called each time the thread gets control.
     ///
     /// # Errors
-    /// No fiber can continue. All fibers have been cancelled, and unwind when the executor is driven again.
+    /// `Stop` if no fiber can continue. All fibers have then been cancelled, and unwind when the executor is driven
+    /// again.
     pub(super) fn drive(&self, awaited_event: AwaitedEvent, done: impl FnMut() -> bool) -> Result<(), Stop> {
         assert!(!self.is_driving.get(), "an executor is driven from inside of one of its own fibers or conditions");
         self.is_driving.set(true);
@@ -30,7 +32,8 @@ impl Core {
         }
     }
 
-    /// Runs fibers. Returns `Ok` with a stop if no fiber can continue, and an error with the panic of a callback.
+    /// Runs fibers until `done` returns true or no fiber is left. Returns `Ok` with a `Stop` if no fiber can continue,
+    /// and an error with the panic of a callback.
     fn drive_on(
         &self,
         awaited_event: AwaitedEvent,
@@ -38,7 +41,7 @@ impl Core {
     ) -> Result<Option<Stop>, Box<dyn Any + Send>> {
         while !done() && self.live() > 0 {
             self.awaited_event.set(awaited_event);
-            // The check comes before a choice takes a fiber out of the queue.
+            // This check precedes the choice, because a choice takes a fiber out of the queue.
             self.failure()?;
             if self.callbacks.take_due() {
                 self.serve()?;
@@ -51,7 +54,7 @@ impl Core {
                 self.unwind_cancelled_running();
                 self.failure()?;
             } else if self.order.has_failed() {
-                // The choice detected the failure; the next round reports it.
+                // The order panicked during the choice; the next round of the loop reports the panic.
             } else if let Some(stop) = self.find_stop() {
                 self.idle_since.set(None);
                 self.cancel_all();
@@ -72,7 +75,7 @@ impl Core {
     /// Waits until a slot is free.
     ///
     /// # Errors
-    /// Those of [`Core::drive`].
+    /// The errors of [`Core::drive`].
     pub(super) fn await_slot(&self) -> Result<(), Stop> {
         if self.running().is_some() {
             self.park_for_slot();
@@ -90,7 +93,7 @@ impl Core {
         served.inspect_err(|_| self.callbacks.disable())
     }
 
-    /// Waits until something may have become ready.
+    /// Waits until a fiber may have become ready.
     fn idle(&self) -> std::thread::Result<()> {
         let idle = self.idle_handle();
         if self.callbacks.are_disabled() {
@@ -111,13 +114,14 @@ impl Core {
         Idle { remote: self.remote, polled: self.polled.len() as usize, until }
     }
 
-    /// Waits a short time, or until a wake, on the stack of an unwinding fiber, during which no other fiber may run.
+    /// Waits for a short time, or until a wake, on the stack of an unwinding fiber. No other fiber may run during the
+    /// wait.
     pub(super) fn idle_in_place(&self) {
         self.remote.park(Some(IN_PLACE_WAIT));
     }
 }
 
-/// Guard: the executor drives its thread until this value is dropped.
+/// Guard of a drive: the executor drives its thread until this value is dropped.
 struct DriveGuard<'a>(&'a Core);
 
 impl Drop for DriveGuard<'_> {

@@ -6,14 +6,14 @@ use std::rc::Rc;
 use super::core::Core;
 use super::locals::{LocalState, Locals};
 
-/// Key of a fiber-local value. Declared with [`fiber_local!`](crate::fiber_local).
+/// Key of a fiber-local value. It is declared with [`fiber_local!`](crate::fiber_local).
 ///
 /// The value is created at a fiber's first access and dropped when the fiber ends, before its
 /// [`join`](crate::JoinHandle::join) returns; a later fiber gets a new value. Outside of a fiber, in a condition of
 /// [`block_until`](crate::fiber::block_until), and in callbacks of the executor, the value belongs to the thread.
 ///
-/// An access searches linearly through the values that the fiber has created so far: declare few, or group them in one
-/// value.
+/// An access searches linearly through the values that the fiber has created so far. Therefore declare few values, or
+/// group them in one value.
 pub struct FiberLocal<T: 'static> {
     make: fn() -> T,
 }
@@ -36,8 +36,8 @@ impl<T: 'static> FiberLocal<T> {
     /// The fiber may be suspended during `access`; other fibers see their own values.
     ///
     /// # Panics
-    /// If the initialiser of the value accesses the value, or the value was dropped because the fiber (or the thread) is
-    /// ending.
+    /// If the initialiser of the value accesses the value, or if the value was dropped because the fiber (or the
+    /// thread) is ending.
     pub fn with<R>(&'static self, access: impl FnOnce(&T) -> R) -> R {
         match self.value() {
             Ok(value) => access(&value),
@@ -45,7 +45,7 @@ impl<T: 'static> FiberLocal<T> {
         }
     }
 
-    /// Like [`with`](FiberLocal::with), but returns `None` where `with` panics.
+    /// Like [`with`](FiberLocal::with), but returns `None` in the cases in which `with` panics.
     pub fn try_with<R>(&'static self, access: impl FnOnce(&T) -> R) -> Option<R> {
         self.value().ok().map(|value| access(&value))
     }
@@ -67,7 +67,8 @@ impl<T: 'static> FiberLocal<T> {
             Some(LocalState::Initialising) => return Err("needs itself to be made"),
             None => {}
         }
-        // Nothing is borrowed while the initialiser runs: it may create other values, and other fibers may run.
+        // No `RefCell` is borrowed while the initialiser runs, because it may create other values, and other fibers may
+        // run.
         let guard = InitGuard { locals, key };
         locals.set(key, LocalState::Initialising);
         let value = Rc::new((self.make)());
@@ -79,7 +80,7 @@ impl<T: 'static> FiberLocal<T> {
 
 const USE_AFTER_DROP: &str = "is used after it was dropped";
 
-/// Guard that resets a value's state if its initialiser panics.
+/// Guard that resets the state of a value if its initialiser panics.
 struct InitGuard<'a> {
     locals: &'a Locals,
     key: usize,
@@ -91,7 +92,7 @@ impl Drop for InitGuard<'_> {
     }
 }
 
-/// Values of a thread that runs no fiber.
+/// Fiber-local values of a thread, used outside of fibers.
 #[derive(Default)]
 struct ThreadLocals(Locals);
 

@@ -10,9 +10,9 @@ const SPIN: Duration = Duration::from_micros(20);
 /// Maximum sleep while a condition must be polled.
 const POLL: Duration = Duration::from_micros(50);
 
-/// Callback for times when no fiber can run.
+/// Idle callback, which is called when no fiber can run.
 pub(super) type IdleCallback = Box<dyn FnMut(&Idle<'_>)>;
-/// Callback between fibers, with the number of choices per call.
+/// Service callback, with the number of times that fibers give up the CPU per call.
 pub(super) type Service = (u32, Box<dyn FnMut()>);
 
 /// Callbacks of the embedder, which run on the context of the thread.
@@ -20,9 +20,9 @@ pub(super) type Service = (u32, Box<dyn FnMut()>);
 pub(crate) struct Callbacks {
     pub(super) idle: RefCell<Option<IdleCallback>>,
     pub(super) service: RefCell<Option<Box<dyn FnMut()>>>,
-    /// Number of times that fibers give up the CPU per call of the service; 0 without a service.
+    /// Number of times that fibers give up the CPU per call of the service callback; 0 if there is no service.
     every: u32,
-    /// Number of times that a fiber has given up the CPU since the last call.
+    /// Number of times that a fiber has given up the CPU since the last call of the service callback.
     count: Cell<u32>,
     is_due: Cell<bool>,
     /// True after a callback has panicked. The callbacks are dropped with the executor, not earlier, because their
@@ -36,7 +36,7 @@ impl Callbacks {
         Callbacks { idle: RefCell::new(idle), service: RefCell::new(service), every, ..Callbacks::default() }
     }
 
-    /// Counts that a fiber gives up the CPU; returns true if the thread must get control to call the service.
+    /// Counts that a fiber gives up the CPU. Returns true if the thread must get control to call the service callback.
     #[inline]
     pub(super) fn count(&self) -> bool {
         self.every != 0 && self.count_service()
@@ -52,7 +52,7 @@ impl Callbacks {
         is_due
     }
 
-    /// Returns true if the service is due, and clears the flag.
+    /// Returns true if the service callback is due, and clears the flag.
     pub(super) fn take_due(&self) -> bool {
         self.is_due.replace(false) && !self.are_disabled.get()
     }
@@ -67,12 +67,12 @@ impl Callbacks {
     }
 }
 
-/// Handle that the idle callback gets.
+/// Handle of the executor that the idle callback gets.
 #[derive(Clone, Copy)]
 pub struct Idle<'a> {
     pub(super) remote: &'a Remote,
     pub(super) polled: usize,
-    /// Time at which the executor's limit expires.
+    /// Time at which the executor's limit without a running fiber expires; `None` without a limit.
     pub(super) until: Option<Instant>,
 }
 
@@ -83,27 +83,27 @@ impl std::fmt::Debug for Idle<'_> {
 }
 
 impl Idle<'_> {
-    /// Returns true if a fiber has been woken: the callback should then return soon. Costs one load.
+    /// Returns true if a fiber has been woken: the idle callback should then return soon. A call costs one load.
     #[must_use]
     pub fn has_wakes(&self) -> bool {
         self.remote.has_wakes()
     }
 
-    /// Number of blocked fibers whose conditions are polled after each return of the callback.
+    /// Returns the number of blocked fibers whose conditions are polled after each return of the idle callback.
     #[must_use]
     pub fn polled(&self) -> usize {
         self.polled
     }
 
-    /// Sleeps until a fiber is woken, or until `timeout` or the executor's [limit](super::Builder::limit) has passed. May
-    /// return earlier.
+    /// Sleeps until a fiber is woken, or until `timeout` or the executor's [limit](super::Builder::limit) has passed.
+    /// The function may return earlier.
     pub fn park(&self, timeout: Option<Duration>) {
         let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
         self.remote.park(timeout.map_or(left, |timeout| Some(left.map_or(timeout, |left| left.min(timeout)))));
     }
 
-    /// The default idle behaviour: spins for up to 20 us until a fiber is woken, then sleeps until one is. With
-    /// conditions to poll, it spins for 5 us and sleeps for at most 50 us.
+    /// Waits as an executor does without an idle callback: spins for up to 20 us until a fiber is woken, then sleeps
+    /// until one is. With conditions to poll, this function spins for 5 us and sleeps for at most 50 us.
     pub fn wait(&self) {
         let begun = Instant::now();
         let limit = if self.polled > 0 { SPIN / 4 } else { SPIN };

@@ -5,12 +5,12 @@ use std::any::Any;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// Lifecycle state of one value.
+/// State of one fiber-local value.
 #[derive(Clone)]
 pub(super) enum LocalState {
     Initialising,
     Present(Rc<dyn Any>),
-    /// Dropped because the fiber is ending.
+    /// The value was dropped because the fiber is ending.
     Dropped,
 }
 
@@ -37,7 +37,8 @@ impl Locals {
         self.values.borrow_mut().retain(|(of, _)| *of != key);
     }
 
-    /// Drops all values, newest first. Their destructors may use and create other values, but cannot use a dropped one.
+    /// Drops all values, the newest first. The destructors may use and create other values, but cannot use a dropped
+    /// value.
     pub(crate) fn drop_values(&self) {
         loop {
             let newest = {
@@ -60,7 +61,7 @@ impl Locals {
 
 #[cfg(test)]
 impl Locals {
-    /// Returns a store with one leftover state.
+    /// Returns a store that holds only the state left over from a dropped value.
     pub(super) fn of_one(key: usize) -> Locals {
         let locals = Locals::default();
         locals.set(key, LocalState::Dropped);

@@ -1,4 +1,4 @@
-//! The executor: fibers of one thread, the choice of the next fiber, and waiting.
+//! The executor runs the fibers of one thread: it chooses the next fiber, and waits while no fiber can run.
 //!
 //! There is no scheduler context between two fibers. A fiber that gives up the CPU chooses the next one itself, on its
 //! own stack, and switches to it. The thread that drives the executor gets control only when no fiber can run, when the

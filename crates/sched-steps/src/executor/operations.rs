@@ -1,4 +1,4 @@
-//! Operations of the running fiber.
+//! Begin and end of operations by the running fiber.
 
 use super::core::Core;
 use crate::point::OperationId;
@@ -15,30 +15,32 @@ pub fn begin_operation(operation: OperationId) {
     Core::current(|core| core.begin_operation(operation));
 }
 
-/// Ends the operation of the running fiber without beginning another: the fiber belongs to no team until it does.
+/// Ends the operation of the running fiber without beginning another. The fiber belongs to no team until it begins its
+/// next operation.
 #[inline]
 pub fn end_operation() {
     Core::current(Core::end_operation);
 }
 
-/// Current operation of the running fiber; `None` outside of an operation, and outside of a fiber.
+/// Returns the current operation of the running fiber; `None` outside of an operation, and outside of a fiber.
 #[inline]
 #[must_use]
 pub fn current_operation() -> Option<OperationId> {
     Core::current(Core::current_operation).flatten()
 }
 
-/// Keeps the running fiber in its team, and makes the points of `part` apply from now on. This is for operations that
-/// consist of smaller ones, which the fibers of a team execute in step anyway, such as the statements of a transaction.
-/// Call [`fiber::hop`](crate::fiber::hop) afterwards where the code of one part should not share the instruction cache
-/// with the code of the next. Costs one store; valid until the next [`begin_operation`]. Does nothing outside of a fiber.
+/// Keeps the running fiber in its team, and makes the points of `part` apply to it from now on. This function is for
+/// operations that consist of smaller operations, such as the statements of a transaction, which the fibers of a team
+/// execute in step anyway. Call [`fiber::hop`](crate::fiber::hop) afterwards if the code of one part should not share
+/// the instruction cache with the code of the next. The call costs one store and is valid until the next
+/// [`begin_operation`]. Does nothing outside of a fiber.
 #[inline]
 pub fn go_on_as(part: OperationId) {
     Core::current(|core| core.go_on_as(part));
 }
 
-/// Operation whose points apply to the running fiber: the argument of the last [`go_on_as`], else its current operation.
-/// `None` outside of an operation, and outside of a fiber.
+/// Returns the operation whose points apply to the running fiber: the argument of the last [`go_on_as`], or else its
+/// current operation. `None` outside of an operation, and outside of a fiber.
 #[inline]
 #[must_use]
 pub fn current_part() -> Option<OperationId> {
@@ -59,14 +61,14 @@ pub fn operation<R>(operation: OperationId, body: impl FnOnce() -> R) -> R {
     body()
 }
 
-/// Returns statistics of the executor of the running fiber, since it was built or since [`reset_statistics`]; `None`
-/// outside of an executor.
+/// Returns the team statistics of the running fiber's executor since it was built, or since the last
+/// [`reset_statistics`]; `None` outside of an executor.
 #[must_use]
 pub fn statistics() -> Option<Statistics> {
     Core::current(Core::statistics)
 }
 
-/// Resets the statistics of the executor of the running fiber, for example after a warm-up.
+/// Resets the team statistics of the running fiber's executor, for example after a warm-up.
 pub fn reset_statistics() {
     Core::current(Core::reset_statistics);
 }

@@ -1,4 +1,4 @@
-//! Tests of orders given by the embedder.
+//! Tests of scheduling orders of the embedder.
 #![allow(unsafe_code)]
 
 use std::cell::{Cell, RefCell};
@@ -13,7 +13,7 @@ use crate::fiber;
 #[derive(Default)]
 struct Highest {
     ready: BTreeSet<usize>,
-    /// Number of calls until one panics; no call panics if it is negative.
+    /// Number of calls until a call panics; no call panics if the number is negative.
     fuse: Rc<Cell<i32>>,
     ended: Rc<RefCell<Vec<usize>>>,
 }
@@ -110,7 +110,7 @@ fn fibers_beyond_the_slots_wait_their_turn() {
     assert_eq!(sum.get(), 4950);
 }
 
-/// At whichever call an order panics, the scope resumes the panic after all fibers have ended.
+/// The scope resumes a panic of any call of the order, after all fibers have ended.
 #[test]
 fn an_order_that_panics_is_not_asked_again() {
     for fuse in 1..60 {
@@ -139,7 +139,7 @@ fn an_order_that_panics_is_not_asked_again() {
             assert_eq!(payload.downcast_ref::<&str>(), Some(&"the fuse has burnt down"), "fuse {fuse}");
         }
         burns.set(-1);
-        // The executor remains usable. If its order has panicked, fibers run first come, first served.
+        // The executor remains usable. If its order has panicked, fibers run in the order in which they became ready.
         steps.scope(|s| s.spawn(|| 7).join()).unwrap().unwrap();
     }
 }
@@ -180,7 +180,7 @@ thread_local! {
     static FAILS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// First come, first served; panics while `FAILS` is set.
+/// Order that runs fibers first come, first served, and panics while `FAILS` is set.
 #[derive(Default)]
 struct FailingOrder(std::collections::VecDeque<usize>);
 
@@ -195,8 +195,8 @@ impl Order for FailingOrder {
     }
 }
 
-/// A condition spawns a fiber while another fiber runs that has not given up the CPU, and the order panics: the fiber on
-/// the stack is in no queue, even while another executor drives the thread.
+/// The order panics when a condition spawns a fiber, while another fiber that has not given up the CPU is on the stack.
+/// The fiber on the stack is in no queue, even while another executor drives the thread.
 #[test]
 fn an_order_that_panics_does_not_queue_the_fiber_on_the_stack() {
     use crate::team::{self, Operations};

@@ -1,4 +1,4 @@
-//! Scopes: fibers that borrow from their caller, and handles that return their results.
+//! Scopes: fibers that borrow from their caller, and join handles that return their results.
 #![allow(unsafe_code)]
 
 use std::any::Any;
@@ -26,24 +26,24 @@ pub enum FiberError {
         /// Panic payload.
         payload: Box<dyn Any + Send>,
     },
-    /// No fiber of the scope could continue, so all were unwound. Lists what each fiber waited for.
+    /// No fiber of the scope could continue, so all fibers were unwound. Lists the event that each fiber waited for.
     #[error("{0}")]
     Stopped(Stop),
-    /// The fiber was unwound before its end.
+    /// The fiber was cancelled, and unwound before its end.
     #[error("fiber '{fiber}' was cancelled")]
     Cancelled {
         /// Name of the fiber.
         fiber: String,
     },
-    /// A destructor during a panic either spawned the fiber while no slot was free, or joined the fiber before its end.
-    /// No other fiber may run during a panic, so the fiber was not spawned, or not waited for.
+    /// A destructor that ran during a panic either spawned the fiber while no slot was free, or joined the fiber before
+    /// its end. No other fiber may run during a panic, so the fiber was not spawned, or not waited for.
     #[error("fiber '{fiber}' was not waited for: in the middle of a panic no other fiber may run")]
     Unwinding {
         /// Name of the fiber.
         fiber: String,
     },
-    /// A destructor during a panic attempted to begin a scope. No fiber may run there, so the scope's closure was not
-    /// called.
+    /// A destructor that ran during a panic attempted to begin a scope. No fiber may run there, so the scope's closure
+    /// was not called.
     #[error("no scope of fibers begins in the middle of a panic")]
     InPanic,
 }
@@ -60,7 +60,8 @@ struct ScopeState {
 }
 
 impl ScopeState {
-    /// Records an error for the scope: the first error, or the first other one if that was [`FiberError::Unwinding`].
+    /// Records an error for the scope. The scope reports the first error, but prefers any other error to
+    /// [`FiberError::Unwinding`].
     fn record_error(&self, error: FiberError) {
         let rest = {
             let mut failure = self.failure.borrow_mut();
@@ -74,7 +75,8 @@ impl ScopeState {
         }
     }
 
-    /// Records the panic of a destructor after a fiber's value was dropped; it is reported nowhere else.
+    /// Records the panic of a destructor that ran when a value of a fiber was dropped; this panic is reported nowhere
+    /// else.
     fn report_drop(&self, core: &Core, dropped: std::thread::Result<()>) {
         match dropped {
             Err(payload) if payload.is::<CancellationPayload>() => discard(payload),
@@ -91,17 +93,17 @@ fn discard_error(error: FiberError) {
     }
 }
 
-/// State shared by a fiber and its handle.
+/// State shared by a fiber and its join handle.
 struct Packet<T> {
     result: RefCell<Option<Result<T, FiberError>>>,
     ended: Cell<bool>,
-    /// Fiber of the same executor that waits for the end.
+    /// Fiber of the same executor that waits in `join` for the end of this fiber.
     joiner: Cell<Option<u32>>,
     shared: Rc<ScopeState>,
 }
 
 impl<T> Packet<T> {
-    /// Stores the result of the fiber, and makes the fiber ready that waits for it.
+    /// Stores the result of the fiber, and makes the fiber that waits for it ready.
     fn end(&self, core: &Core, result: Result<T, FiberError>) {
         *self.result.borrow_mut() = Some(result);
         self.ended.set(true);
@@ -120,15 +122,15 @@ impl<T> Drop for Packet<T> {
     }
 }
 
-/// Body of a fiber from start to end. All user code is called under `catch_unwind`: the fiber's function, and the
-/// destructors of its captured values, its fiber-locals, and its result.
+/// Runs the body of a fiber from start to end. All user code is called under `catch_unwind`: the fiber's function, and
+/// the destructors of its captured values, its fiber-local values, and its result.
 fn run_fiber<T>(core: &Core, packet: Rc<Packet<T>>, run: impl FnOnce() -> T, is_cancelled: bool) {
     let ran = if is_cancelled {
         catch_drop(run).and_then(|()| Err(Box::new(CancellationPayload) as Box<dyn Any + Send>))
     } else {
         catch_unwind(AssertUnwindSafe(run))
     };
-    // A panic while fiber-local values are dropped is reported unless the function itself panicked.
+    // A panic while the fiber-local values are dropped is reported unless the fiber's function itself panicked.
     let result = match (ran, end_locals(core)) {
         (Ok(value), Ok(())) => Ok(value),
         (Ok(value), Err(payload)) => {
@@ -153,12 +155,13 @@ fn run_fiber<T>(core: &Core, packet: Rc<Packet<T>>, run: impl FnOnce() -> T, is_
     });
     let shared = Rc::clone(&packet.shared);
     packet.end(core, result);
-    // The result is dropped here if no handle is left to take it.
+    // The result is dropped here if no join handle is left to take it.
     shared.report_drop(core, catch_drop(packet));
     shared.report_drop(core, end_locals(core));
 }
 
-/// Drops all fiber-local values of the running fiber. Returns the first panic that is not a cancellation, if any.
+/// Drops all fiber-local values of the running fiber. Returns the first panic of a destructor that is not a
+/// cancellation.
 fn end_locals(core: &Core) -> std::thread::Result<()> {
     let mut first_panic = Ok(());
     while let Some(index) = core.running()
@@ -173,7 +176,8 @@ fn end_locals(core: &Core) -> std::thread::Result<()> {
     first_panic
 }
 
-/// Guard that aborts the process if a panic leaves a scope with live fibers: they borrow from the scope's caller.
+/// Guard that aborts the process if a panic leaves a scope with live fibers, because these borrow from the scope's
+/// caller.
 struct BorrowGuard<'a>(&'a Core);
 
 impl Drop for BorrowGuard<'_> {
@@ -202,7 +206,7 @@ pub(super) fn run_scope<'env, R>(
         core.cancel_all();
     }
     while core.live() > 0 {
-        // A callback of the embedder may panic. It is not called again, and the fibers are run to their end.
+        // A callback of the embedder may panic. The callback is not called again, and the fibers are run to their end.
         match catch_unwind(AssertUnwindSafe(|| core.drive(AwaitedEvent::NoneReady, || false))) {
             Ok(Ok(())) => {}
             Ok(Err(stop)) => shared.record_error(FiberError::Stopped(stop)),
@@ -223,7 +227,7 @@ pub(super) fn run_scope<'env, R>(
             }
         }
     }
-    // All borrows of the fibers are still alive at this line.
+    // All values that the fibers borrow are still alive at this line.
     drop(guard);
     let failure = shared.failure.take();
     match (result, failure) {
@@ -242,9 +246,9 @@ pub(super) fn run_scope<'env, R>(
     }
 }
 
-/// Spawns fibers that end before [`Executor::scope`](super::Executor::scope) returns.
+/// Spawns fibers, which end before [`Executor::scope`](super::Executor::scope) returns.
 ///
-/// It can be used by the scope's closure and by its fibers. Their code keeps the contract of
+/// The scope's closure and its fibers can use this value. Their code keeps the contract of
 /// [`Builder::build`](super::Builder::build): fibers share the thread's thread-locals.
 ///
 /// ```compile_fail,E0277
@@ -267,7 +271,7 @@ impl std::fmt::Debug for Scope<'_, '_> {
     }
 }
 
-/// Handle of a fiber, used to wait for its result.
+/// Join handle of a fiber, used to wait for its result.
 pub struct JoinHandle<'scope, T> {
     core: &'scope Core,
     packet: Rc<Packet<T>>,
@@ -281,17 +285,17 @@ impl<T> std::fmt::Debug for JoinHandle<'_, T> {
 }
 
 impl<'scope, 'env> Scope<'scope, 'env> {
-    /// Spawns a fiber that is named by its number. It begins when the running context next gives up the CPU.
+    /// Spawns a fiber whose name is its number. The fiber begins when the running context next gives up the CPU.
     ///
-    /// If all slots are taken, other fibers run until one of them ends. If fibers hold all slots and all of them wait to
-    /// spawn another, the scope ends with [`FiberError::Stopped`]. In a destructor that runs during a panic no other
-    /// fiber may run: with all slots taken nothing is spawned there, and both the handle and the scope report
+    /// If all slots are taken, other fibers run until one of them ends. If fibers hold all slots and all of them wait
+    /// to spawn another fiber, the scope ends with [`FiberError::Stopped`]. In a destructor that runs during a panic no
+    /// other fiber may run: if all slots are taken there, no fiber is spawned, and both the handle and the scope report
     /// [`FiberError::Unwinding`].
     pub fn spawn<T: 'scope>(&'scope self, run: impl FnOnce() -> T + 'scope) -> JoinHandle<'scope, T> {
         self.spawn_named("", run)
     }
 
-    /// Spawns a fiber whose panics and stack overflows are reported with `name`.
+    /// Spawns a fiber with the name `name`, which appears in reports of its panics and stack overflows.
     pub fn spawn_named<T: 'scope>(&'scope self, name: &str, run: impl FnOnce() -> T + 'scope) -> JoinHandle<'scope, T> {
         let packet = Rc::new(Packet {
             result: RefCell::new(None),
@@ -324,7 +328,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
 }
 
 impl<T> JoinHandle<'_, T> {
-    /// Waits for the fiber to end and returns its result. Other fibers run meanwhile.
+    /// Waits until the fiber has ended, and returns its result. Other fibers run meanwhile.
     ///
     /// # Errors
     /// The fiber panicked or was cancelled. [`FiberError::Unwinding`] if the fiber has not ended and the caller is a
@@ -352,16 +356,16 @@ impl<T> JoinHandle<'_, T> {
         result.unwrap_or_else(|| Err(FiberError::Cancelled { fiber: self.core.name(self.index) }))
     }
 
-    /// Returns true once the fiber has ended.
+    /// Returns true if the fiber has ended.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.packet.ended.get()
     }
 
-    /// Cancels the fiber: it unwinds from the place where it is suspended, and its destructors run when the fiber next
+    /// Cancels the fiber. A suspended fiber unwinds from its place of suspension, and its destructors run, when it next
     /// gets the CPU. A running fiber (one that cancels itself, or drives another executor whose fiber cancels it)
-    /// unwinds when it next waits or hops. A fiber that catches the unwinding and waits again unwinds again, until it has
-    /// ended. Has no effect on a fiber that has ended.
+    /// unwinds when it next waits or hops. If a fiber catches the unwinding and waits again, it unwinds again, until it
+    /// has ended. Cancelling a fiber that has ended has no effect.
     pub fn cancel(&self) {
         if !self.packet.ended.get() {
             self.core.cancel(self.index);

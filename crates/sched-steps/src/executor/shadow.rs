@@ -1,4 +1,4 @@
-//! Announces every switch to AddressSanitizer (feature `asan`).
+//! Announcements of every switch to AddressSanitizer (feature `asan`).
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -18,10 +18,10 @@ impl Core {
         }
     }
 
-    /// Announces a switch. `last` is true if `from` will not run again.
+    /// Announces a switch from `from` to `to`. `last` is true if `from` will not run again.
     ///
     /// # Safety
-    /// Both are nodes of this executor, and the switch follows at once.
+    /// Both nodes belong to this executor, and the switch follows at once.
     pub(super) unsafe fn announce(&self, from: *const Node, to: *const Node, last: bool) {
         // SAFETY: `to` is a node of this executor.
         let (bottom, size) = match unsafe { (*to).index.get() } {
@@ -37,10 +37,10 @@ impl Core {
         unsafe { asan::start(save, bottom, size) }
     }
 
-    /// Completes the announcement, after a switch to `node`.
+    /// Completes the announcement of a switch to `node`, after the switch.
     ///
     /// # Safety
-    /// The switch was announced.
+    /// The switch to `node` was announced.
     pub(super) unsafe fn complete_announcement(&self, node: *const Node) {
         // SAFETY: the caller guarantees that the switch was announced; a fresh fiber has a null save pointer.
         let left = unsafe { asan::finish(self.save_of(node).replace(ptr::null_mut())) };

@@ -2,9 +2,9 @@
 //! them.
 //!
 //! If no fiber can run, each fiber waits for one of four events. The end of another fiber and a free slot can be caused
-//! only by fibers of the executor. A wake can come only if the fiber has given its waker away, to any holder; a fiber
-//! that has not is parked for good. A condition may become true by itself. So if no fiber waits for a possible wake or
-//! for a condition, no fiber can ever run again. If wakes are possible, only a timeout can decide:
+//! only by fibers of the executor. A wake can come only if the fiber has given its waker to any holder; otherwise it is
+//! parked without end. A condition may become true by itself. So if no fiber waits for a possible wake or for a
+//! condition, no fiber can ever run again. If wakes are possible, only a timeout can decide:
 //! [`Builder::limit`](super::Builder::limit).
 
 use std::fmt;
@@ -18,22 +18,22 @@ use super::core::{Core, FiberState};
 pub enum WaitsFor {
     /// A free slot, to spawn a fiber.
     Slot,
-    /// The end of the fiber of this name.
+    /// The end of the fiber with this name.
     End(String),
-    /// A call of its waker, which it has given away.
+    /// A call of the fiber's waker, which the fiber has requested.
     Wake,
-    /// A call of its waker, which cannot occur: the fiber never requested its waker.
+    /// A call of the fiber's waker, which cannot occur: the fiber never requested its waker.
     WakeByNothing,
     /// A condition that becomes true.
     Condition,
 }
 
-/// A fiber that cannot continue.
+/// Fiber that cannot continue, with the event that it waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiting {
     /// Name of the fiber.
     pub fiber: String,
-    /// Event that it waits for.
+    /// Event that the fiber waits for.
     pub waits_for: WaitsFor,
 }
 
@@ -50,7 +50,7 @@ impl fmt::Display for Waiting {
     }
 }
 
-/// Reason why no fiber of an executor continues, with the fibers concerned.
+/// Reason for which no fiber of an executor continues, with the fibers that wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stop {
     /// Time without a running fiber, if the limit ended the scope; `None` if no fiber could ever have run again.
@@ -61,7 +61,7 @@ pub struct Stop {
 
 impl fmt::Display for Stop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        /// Maximum number of fibers that a message names.
+        /// Maximum number of fibers whose names appear in a message.
         const NAMED: usize = 16;
         match self.after {
             None => write!(f, "no fiber can ever run again")?,
@@ -78,7 +78,7 @@ impl fmt::Display for Stop {
 }
 
 impl Core {
-    /// Returns the reason to end the scope, if there is one. Called when no fiber can run.
+    /// Returns the reason to end the scope, if there is one. The caller has found that no fiber can run.
     pub(super) fn find_stop(&self) -> Option<Stop> {
         if self.remote.has_wakes() {
             return None;
@@ -101,7 +101,7 @@ impl Core {
         Some(Stop { after, waiting: waiting.collect() })
     }
 
-    /// Returns true if an event outside of the fibers may make one ready.
+    /// Returns true if an event that no fiber causes may make a fiber ready.
     fn may_continue(&self) -> bool {
         self.polled.len() > 0
             || (0..self.fibers()).any(|index| {

@@ -33,7 +33,8 @@ fn members_of_a_team_go_through_it_together_and_others_wait() {
         })
         .unwrap();
     let log = log.into_inner();
-    // The last fiber to arrive began b, then the last of b began a: the fibers that were in a meanwhile join its next
+    // The last fiber to arrive began b, then the last fiber of b began a. The fibers that had begun a meanwhile join
+    // the next team of a.
     // team.
     assert_eq!(log[..4], [(1, 0, 1), (1, 0, 3), (1, 1, 1), (1, 1, 3)]);
     assert_eq!(log[4..8].iter().map(|entry| entry.2).collect::<Vec<_>>(), [0, 2, 1, 3]);
@@ -144,7 +145,7 @@ fn a_team_has_at_most_its_size() {
     assert_eq!(most.get(), 4);
 }
 
-/// Policy that never launches operation 0 while another team waits.
+/// Policy that does not launch operation 0 while another team waits.
 struct Unfair;
 impl NextTeam for Unfair {
     fn next(&mut self, waiting: &WaitingTeams<'_>) -> OperationId {
@@ -218,7 +219,8 @@ fn fibers_outside_of_teams_do_not_starve_them_nor_they_those() {
     assert!((90..=220).contains(&rounds.get()), "{}", rounds.get());
 }
 
-/// Returns the operations in the order in which their teams ran, after fibers have arrived for 0, 1, 1, 1, 2.
+/// Returns the operations in the order in which their teams ran, after fibers have arrived for the operations 0, 1, 1,
+/// 1, 2.
 fn order(policy: impl NextTeam + 'static) -> Vec<usize> {
     let (operations, ids) = operations(&["old", "large", "last"]);
     let log = RefCell::new(Vec::new());
@@ -296,10 +298,11 @@ fn a_policy_that_panics_is_told_by_the_scope_when_all_fibers_have_ended() {
 
 #[test]
 fn policies_choose_as_they_say() {
-    // At first all wait equally long; later team 0 has waited longest, or as long as the other.
+    // At first all teams wait equally long; later team 0 has waited longest, or as long as another team.
     assert_eq!(order(LastInterest)[0], 2);
     assert_eq!(order(LargestFirst)[0], 1);
-    // Of equally old teams the larger one: 1. Then of 0 and 2, equally old and large, the one with the higher number.
+    // Of equally old teams the larger runs first: team 1. Then, of the equally old and equally large teams 0 and 2, the
+    // team with the higher number.
     assert_eq!(order(OldestFirst), [1, 2, 0]);
 }
 

@@ -276,7 +276,7 @@ fn what_a_fiber_that_never_began_was_given_may_wait_when_it_is_dropped() {
     assert!(waited.get());
 }
 
-/// A fiber that gives up the CPU with a latch held gets a panic, and unwinds from that call: it is in no queue.
+/// A fiber that gives up the CPU while it holds a latch panics, and unwinds from that call; it is in no queue then.
 #[test]
 #[cfg(debug_assertions)]
 fn who_gives_way_with_a_latch_is_told_and_the_others_go_on() {
@@ -337,7 +337,8 @@ fn unbalanced_releases_leave_points_alone() {
         .unwrap();
 }
 
-/// A fiber is cancelled after its condition has panicked and before it runs: no fiber of the next scope gets that panic.
+/// A fiber is cancelled after its condition has panicked and before the fiber runs: no fiber of the next scope gets the
+/// panic.
 #[test]
 fn the_panic_of_a_condition_is_its_own_fibers() {
     let mut steps = executor(2, 2);
@@ -345,7 +346,7 @@ fn the_panic_of_a_condition_is_its_own_fibers() {
         .scope(|s| {
             let waits = s.spawn(|| {
                 fiber::block_until(|| {
-                    // Called on the fiber first, then by the executor.
+                    // The condition is called on the fiber first, then by the executor.
                     assert!(fiber::is_fiber(), "of the first");
                     false
                 });

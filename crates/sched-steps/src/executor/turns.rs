@@ -19,9 +19,9 @@ const MIN_IN_PLACE_LIMIT: Duration = Duration::from_secs(1);
 /// Number of operations begun in a ring per poll of the conditions.
 const POLL_EVERY: u32 = 16;
 
-/// Membership of the ring and of the ready queue.
+/// Insertion into and removal from the ring and the ready queue.
 impl Core {
-    /// Makes a fiber runnable.
+    /// Makes a fiber ready to run.
     pub(super) fn make_ready(&self, index: u32) {
         let fits_ring = self.ready.len() == 0 && self.ring_len.get() < self.team_size;
         if fits_ring && self.membership == Membership::Ring && !self.order.replaces_teams() {
@@ -51,7 +51,8 @@ impl Core {
         }
     }
 
-    /// After a panic of the order: moves the fibers that were announced and not chosen since into the ready queue.
+    /// Moves the fibers that were announced and not chosen since into the ready queue. It is called after a panic of
+    /// the order.
     #[cold]
     fn queue_announced_fibers(&self) {
         (0..self.fibers())
@@ -59,7 +60,7 @@ impl Core {
             .for_each(|index| self.ready.push(self, index));
     }
 
-    /// Updates `hop_block_word` of the fiber on the stack after its ring has grown: it may have a team mate now.
+    /// Updates `hop_block_word` of the fiber on the stack after its ring has grown: the fiber may have a team mate now.
     fn update_hop_block(&self) {
         if self.ring_len.get() > 1
             && let Some((index, hop_block_word)) = self.on_stack()
@@ -93,8 +94,8 @@ impl Core {
         self.record(index).state.set(FiberState::Ring);
     }
 
-    /// Removes a fiber from the ring, if it is a member. Its successor runs next: the paper's hint to the scheduler
-    /// (4.1.3, step 4).
+    /// Removes a fiber from the ring, if it is a member. Its successor runs next, which is the paper's hint to the
+    /// scheduler (4.1.3, step 4).
     pub(super) fn leave_ring(&self, index: u32) {
         if self.record(index).state.get() == FiberState::Ring {
             self.unlink(self.node(index));
@@ -102,7 +103,7 @@ impl Core {
         }
     }
 
-    /// Removes a member from the ring.
+    /// Unlinks the node of a member from the ring.
     #[inline]
     fn unlink(&self, node: &Node) {
         let (next, prev) = (node.next.get(), node.prev.get());
@@ -121,7 +122,7 @@ impl Core {
         node.prev.set(ptr::null());
     }
 
-    /// Removes the fiber from the ring inside an operation: it becomes a stray.
+    /// Removes the fiber from the ring inside an operation, which makes it a stray.
     fn become_stray(&self, index: u32) {
         let record = self.record(index);
         if record.state.get() == FiberState::Ring {
@@ -133,7 +134,7 @@ impl Core {
     }
 }
 
-/// Wakes and polled conditions.
+/// Processing of wakes and polling of conditions.
 impl Core {
     /// Processes pending wakes.
     fn take_wakes(&self) {
@@ -151,7 +152,7 @@ impl Core {
     }
 
     /// Polls the conditions of blocked fibers. The conditions run as if outside of a fiber, so that they cannot switch
-    /// while the lists are being changed.
+    /// while this function changes the lists.
     fn poll_conditions(&self) {
         self.begun_since_poll.set(0);
         for _ in 0..self.polled.len() {
@@ -159,15 +160,15 @@ impl Core {
             let record = self.record(index);
             let holds = record.cancelled.get()
                 || record.condition.get().is_none_or(|condition| {
-                    // SAFETY: the condition lives on the stack of the fiber, which waits in `block_until`: only the code
-                    // below lets it return from there.
+                    // SAFETY: the condition is on the stack of the fiber, which waits in `block_until`: only the code
+                    // below lets the fiber return from there.
                     let condition = unsafe { &*condition };
                     call_outside(condition.holds).unwrap_or_else(|payload| {
                         condition.raise.set(Some(payload));
                         true
                     })
                 });
-            // The condition itself may have cancelled the fiber.
+            // The condition itself may have cancelled its fiber.
             if holds || record.cancelled.get() {
                 record.condition.set(None);
                 self.make_ready(index);
@@ -186,7 +187,8 @@ impl Core {
         }
     }
 
-    /// Makes fiber `index` ready after the fiber that it joined has ended. Does nothing if it no longer waits in a join.
+    /// Makes fiber `index` ready after the fiber that it joined has ended. Does nothing if fiber `index` no longer
+    /// waits in a join.
     pub(super) fn end_wait_of(&self, index: u32) {
         if self.record(index).state.get() == FiberState::Joining {
             self.make_ready(index);
@@ -196,8 +198,8 @@ impl Core {
 
 /// Choice of the next context.
 impl Core {
-    /// Chooses the next context on the stack of a fiber that is being suspended. Returns the thread's context if no fiber
-    /// can run, or if the service is due.
+    /// Chooses the next context, on the stack of a fiber that is being suspended. Returns the thread's context if no
+    /// fiber can run, or if the service callback is due.
     #[inline]
     pub(super) fn choose(&self) -> *const Node {
         if self.callbacks.count() {
@@ -209,7 +211,7 @@ impl Core {
         next
     }
 
-    /// Returns the next context; the thread's context if no fiber can run.
+    /// Chooses the next context. Returns the thread's context if no fiber can run.
     #[inline]
     pub(super) fn pick(&self) -> *const Node {
         let ring = self.ring.get();
@@ -233,7 +235,8 @@ impl Core {
         }
     }
 
-    /// Asks the embedder's order for the next fiber. If the order panics, the thread gets control and unwinds all fibers.
+    /// Requests the next fiber from the embedder's order. If the order panics, the thread gets control and unwinds all
+    /// fibers.
     fn pick_in_order(&self) -> *const Node {
         self.process_events();
         let choice = self.order.call(|order| {
@@ -260,15 +263,15 @@ impl Core {
         }
     }
 
-    /// Marks fiber `index`, which is no longer in any queue, as the next to run.
+    /// Marks fiber `index`, which is no longer in any queue, as the fiber to run next.
     #[inline]
     fn begin_turn(&self, index: u32) -> *const Node {
         self.record(index).state.set(FiberState::Running);
         self.node(index)
     }
 
-    /// Chooses with a team per operation, after the running team has dissolved: every other ready fiber gets one turn, so
-    /// that strays can rejoin; then the next team is launched.
+    /// Chooses the next context in the mode with a team per operation, after the running team has dissolved. Every
+    /// other ready fiber first gets one turn, so that strays can rejoin a team; then the next team is launched.
     fn pick_team(&self) -> *const Node {
         self.process_events();
         loop {
@@ -295,7 +298,7 @@ impl Core {
         }
     }
 
-    /// Switches to `to`, a context of this executor; returns when another context switches back.
+    /// Switches to `to`, a context of this executor. Returns when another context switches back to the caller.
     pub(super) fn switch(&self, to: *const Node, last: bool) {
         // SAFETY: `to` is a node of this executor.
         let in_ring = unsafe { !(*to).next.get().is_null() };
@@ -303,11 +306,11 @@ impl Core {
         self.switch_context(to, last);
     }
 
-    /// Resumes a cancelled fiber that hopped to the thread, so that it unwinds, until it has ended.
+    /// Resumes a cancelled fiber that hopped to the thread, so that the fiber unwinds, until it has ended.
     pub(super) fn unwind_cancelled_running(&self) {
         while self.cancelled_running.get() != NONE {
             let node = self.node(self.cancelled_running.get());
-            // SAFETY: a hop suspended the fiber: at each other wait it has unwound, and its end resets
+            // SAFETY: a hop suspended the fiber: it has unwound at each other kind of wait, and its end resets
             // `cancelled_running`.
             unsafe { context::make_unwind(node) };
             local().hop_block_word.set(0);
@@ -315,7 +318,7 @@ impl Core {
         }
     }
 
-    /// Like [`Core::switch`], with `hop_block_word` set by the caller.
+    /// Switches like [`Core::switch`], but the caller has set `hop_block_word`.
     fn switch_context(&self, to: *const Node, last: bool) {
         let local = local();
         let from = local.current.get();
@@ -325,8 +328,8 @@ impl Core {
         local.current.set(to);
         // SAFETY: `to` is a node of this executor.
         self.remote.record_switch(unsafe { (*to).index.get() });
-        // SAFETY: `to` is suspended or fresh: it came from a queue or the ring, or is the thread's context. It is not the
-        // running context.
+        // SAFETY: `to` is suspended or fresh: it came from a queue or the ring, or is the thread's context. It is not
+        // the context that runs now.
         unsafe {
             #[cfg(feature = "asan")]
             self.announce(from, to, last);
@@ -337,15 +340,15 @@ impl Core {
         let _ = last;
     }
 
-    /// Switches to the next context. The caller must test afterwards if the fiber was cancelled.
+    /// Switches to the next context. The caller must test afterwards whether the fiber was cancelled.
     fn switch_to_next(&self) {
         let latches = local().hop_block_word.get() & !NO_MATE_FLAG;
         self.switch(self.choose(), false);
         local().hop_block_word.set(local().hop_block_word.get() + latches);
     }
 
-    /// Checks that precede each wait of the running fiber, before the fiber enters any queue, so that a panic leaves its
-    /// state unchanged. A cancelled fiber unwinds here.
+    /// Performs the checks that precede each wait of the running fiber. They precede the fiber's entry into any queue,
+    /// so that a panic leaves the state of the fiber unchanged. A cancelled fiber unwinds here.
     ///
     /// Returns false during a panic, when no other fiber may run.
     #[inline]
@@ -368,14 +371,14 @@ impl Core {
     }
 }
 
-/// Calls of the running fiber.
+/// Calls by which the running fiber begins and ends operations, and gives up the CPU.
 impl Core {
     pub(crate) fn begin_operation(&self, operation: OperationId) {
         let Some(index) = self.running() else { return };
         assert!(self.teams.contains(operation), "operation {} is not one of this executor's", operation.index());
         match self.membership {
             Membership::PerOperation if self.may_suspend(index) => self.change_team(index, operation),
-            // A destructor during a panic begins the operation without waiting for a team.
+            // In a destructor during a panic, the fiber begins the operation without waiting for a team.
             Membership::PerOperation => self.begin_in_place(index, operation),
             Membership::Ring => {
                 self.begin_in_place(index, operation);
@@ -384,7 +387,7 @@ impl Core {
         }
     }
 
-    /// Begins `operation` without waiting for a team.
+    /// Begins `operation` on the running fiber without waiting for a team.
     fn begin_in_place(&self, index: u32, operation: OperationId) {
         self.end_operation();
         self.record(index).operation.set(operation.0);
@@ -412,8 +415,8 @@ impl Core {
     }
 
     /// Moves the running fiber from its team to the waiting team of `operation`, and switches to the next fiber. Every
-    /// operation of every fiber takes this path, so it bypasses [`Core::end_operation`]: a fiber that joins a team needs
-    /// no turn in the ready queue.
+    /// operation of every fiber calls this function, so it bypasses [`Core::end_operation`]: a fiber that joins a team
+    /// needs no turn in the ready queue.
     fn change_team(&self, index: u32, operation: OperationId) {
         let (record, node) = (self.record(index), self.node(index));
         let before = record.operation.replace(operation.0);
@@ -568,7 +571,7 @@ impl Core {
         self.unwind_if_cancelled(index);
     }
 
-    /// Like [`Core::block_until`], for a destructor during a panic, when no other code of the executor may run.
+    /// Blocks like [`Core::block_until`], in a destructor during a panic, when no other code of the executor may run.
     #[cold]
     fn block_in_place(&self, is_ready: &dyn Fn() -> bool) {
         let limit = self.limit.map(|limit| limit.max(MIN_IN_PLACE_LIMIT));

@@ -1,8 +1,8 @@
-//! Benchmark of context switches: this crate beside others, in one interleaved run.
+//! Benchmark of context switches: compares this crate with others, in one interleaved run.
 //!
-//! A *hop* is the switch from one running context to the next: a suspend and a resume for an asymmetric coroutine
-//! library, one `yield_now` for an executor of futures. Every contestant runs the same body with [`POINTS`] points,
-//! staggered as in STEPS: each context leaves at point k, and the next one resumes behind point k - 1.
+//! A *hop* is the switch from one running context to the next: a suspend and a resume in an asymmetric coroutine
+//! library, one `yield_now` in an executor of futures. Every contestant runs the same body with [`POINTS`] points,
+//! staggered as in STEPS: each context is suspended at point k, and the next one resumes behind point k - 1.
 
 mod ours;
 #[cfg(feature = "rivals")]
@@ -14,7 +14,7 @@ pub use rivals::{corosensei_hops, tokio_hops};
 
 use std::time::Duration;
 
-/// Number of points in the body.
+/// Number of points in the body that each contestant runs.
 pub const POINTS: usize = 4;
 
 /// Name of a contestant, and a function that executes the body `rounds` times on each of `contexts` contexts (arguments:
@@ -28,16 +28,16 @@ pub struct Figure {
     pub name: String,
     /// Number of contexts in the ring.
     pub contexts: usize,
-    /// Median of the repetitions.
+    /// Median of the repetitions, in nanoseconds per hop.
     pub median_ns: f64,
-    /// Minimum of the repetitions.
+    /// Minimum of the repetitions, in nanoseconds per hop.
     pub min_ns: f64,
-    /// Maximum of the repetitions.
+    /// Maximum of the repetitions, in nanoseconds per hop.
     pub max_ns: f64,
 }
 
-/// Runs the contestants in turns, `repetitions` times with about `hops` hops each, and returns their figures in the order
-/// of the contestants.
+/// Runs the contestants in turns, `repetitions` times with about `hops` hops each. Returns one `Figure` per contestant,
+/// in the order of the contestants.
 pub fn compare(contexts: usize, repetitions: usize, hops: usize, contestants: &mut [Contestant<'_>]) -> Vec<Figure> {
     let rounds = (hops / contexts / POINTS).max(8);
     let mut all: Vec<Vec<f64>> = contestants.iter().map(|_| Vec::new()).collect();
@@ -55,8 +55,8 @@ pub fn compare(contexts: usize, repetitions: usize, hops: usize, contestants: &m
     contestants.iter().zip(all).map(figure).collect()
 }
 
-/// Compares all shapes of this crate's hops, and with the feature `rivals` the other crates, in rings of each size. Calls
-/// `figure` with each result.
+/// Compares all shapes of this crate's hops, and with the feature `rivals` also the other crates, in rings of each size
+/// in `sizes`. Calls `figure` with each result.
 pub fn survey(sizes: &[usize], repetitions: usize, hops: usize, mut figure: impl FnMut(&Figure)) {
     for &contexts in sizes {
         let mut one = |n, rounds| self::hops(Shape::One, n, rounds);

@@ -1,4 +1,4 @@
-//! Hops of this crate.
+//! Measurement of the hops of this crate.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -15,16 +15,16 @@ pub enum Shape {
     One,
     /// Four points of one function, staggered.
     Staggered,
-    /// Four points of one function, staggered, each behind a call: the cost of a hook that is not inlined. The return is
-    /// mispredicted.
+    /// Four points of one function, staggered, each behind a call, which shows the cost of a hook that is not inlined.
+    /// The return from this call is mispredicted.
     Called,
     /// One point at the bottom of eight nested calls.
     Deep,
 }
 
-/// Measures hops of `contexts` fibers in one ring, through points with all their checks.
+/// Measures hops of `contexts` fibers in one ring, at points with all their checks.
 ///
-/// Returns the time and the number of hops; zero hops if the system provides no stacks.
+/// Returns the time and the number of hops; 0 hops if the system provides no stacks.
 pub fn hops(shape: Shape, contexts: usize, rounds: usize) -> (Duration, u64) {
     let builder = Executor::builder().fibers(contexts.max(2)).team_size(contexts.max(2)).stack_bytes(MIN_STACK_BYTES);
     // SAFETY: the bodies use no thread-locals except this crate's own.
@@ -99,11 +99,11 @@ fn deep<const DEPTH: usize>(x: u64) -> u64 {
     }
 }
 
-/// Code size of a switch at a point, in bytes: the load of the next node, the store of the current one, and the code that
-/// saves one context and restores the other. Measures the largest copy in the program. Excludes the checks in front of
-/// the switch (latch, team mate, live for this operation).
+/// Returns the code size of a switch at a point, in bytes: the load of the next node, the store of the current node,
+/// and the code that saves one context and restores the other. Measures the largest copy in the program. Excludes the
+/// checks in front of the switch (latch, team mate, live for this operation).
 ///
-/// Returns 0 where fibers are OS threads.
+/// Returns 0 if fibers are OS threads.
 #[must_use]
 pub fn code_bytes() -> usize {
     sizes::all().iter().max().map_or(0, |&bytes| bytes as usize + sizes::RING_ADVANCE_BYTES)

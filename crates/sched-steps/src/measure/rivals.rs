@@ -1,4 +1,4 @@
-//! The same body on contexts of other crates.
+//! Measurement of the same body on contexts of other crates.
 
 use std::time::{Duration, Instant};
 
@@ -41,7 +41,7 @@ pub fn corosensei_hops(contexts: usize, rounds: usize) -> (Duration, u64) {
     let begun = Instant::now();
     let hops = turns(rounds - 1);
     let time = begun.elapsed();
-    // Every coroutine runs to its end, so that none is unwound.
+    // Every coroutine is run to its end, so that no coroutine is unwound.
     ring.into_iter().for_each(|mut coroutine| while let CoroutineResult::Yield(()) = coroutine.resume(()) {});
     (time, hops)
 }

@@ -1,4 +1,4 @@
-//! File format that records which points are live for which operations.
+//! Bitmap file: the format that records which points are live for which operations.
 //!
 //! ```text
 //! sched-steps points 1
@@ -9,9 +9,10 @@
 //! site        log/append  src/log.rs:33       -
 //! ```
 //!
-//! Fields are separated by tabs. A site lists its operations by their position among the operation lines above, `*` for
-//! all, `-` for none. Sites are in the order of the program's own list of points. A file is valid for one build only: a
-//! placement that suits one code layout is wrong for another, so a file of another build is rejected.
+//! Fields are separated by tabs. A site lists its live operations by their positions among the operation lines, or `*`
+//! for all operations, or `-` for none. Sites are in the order of the program's own list of points. A file is valid for
+//! one build only: a placement that suits one code layout is wrong for another layout, so a file of another build is
+//! rejected.
 
 use std::fmt::Write as _;
 use std::io::{self, Read as _};
@@ -26,7 +27,7 @@ use super::points;
 pub struct Build(pub u64);
 
 impl Build {
-    /// Returns the build that runs. Reads the executable once per process.
+    /// Returns the build of the running executable. Reads the executable once per process.
     ///
     /// # Errors
     /// The executable cannot be found or read.
@@ -79,14 +80,14 @@ pub enum BitmapError {
         /// Description of the error.
         what: String,
     },
-    /// The file was made for another build.
+    /// The file was made for another build of the program.
     #[error("{path}: made for build {found}, this is {running}; place the points again")]
     OtherBuild {
         /// Path of the file.
         path: PathBuf,
-        /// Build that the file was made for.
+        /// Build for which the file was made, as written in the file.
         found: String,
-        /// Build that runs.
+        /// Build of the running executable.
         running: Build,
     },
 }
@@ -102,27 +103,27 @@ pub struct Site {
     pub live: u64,
 }
 
-/// Live operations of each point.
+/// Bitmap: the operations for which each point is live.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bitmap {
-    /// Names of the operations, at most 64.
+    /// Names of the operations, at most 64. The index of a name is the bit in `Site::live`.
     pub operations: Vec<String>,
     /// Points, in the order of the program's list.
     pub sites: Vec<Site>,
 }
 
-/// Maximum size of a file in bytes. The few dozen points of a program take some kilobytes.
+/// Maximum size of a bitmap file in bytes. The few dozen points of a program take some kilobytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 const TITLE: &str = "sched-steps points 1";
 
 impl Bitmap {
-    /// Captures the current state of [`points`], for `operations`.
+    /// Captures the current live operations of all [`points`], for the operations in `operations`.
     #[must_use]
     pub fn current(operations: &Operations) -> Bitmap {
         Bitmap::of_sites(operations, points().map(|point| (point.name(), point.file(), point.line(), point.live())))
     }
 
-    /// Builds a bitmap for points that the caller lists: name, file, line, and live operations of each.
+    /// Builds a bitmap for sites that the caller lists with name, file, line, and live operations.
     #[must_use]
     pub fn of_sites<'a>(operations: &Operations, sites: impl Iterator<Item = (&'a str, &'a str, u32, u64)>) -> Bitmap {
         let sites =
@@ -130,8 +131,9 @@ impl Bitmap {
         Bitmap { operations: operations.iter().map(|(_, name)| name.to_owned()).collect(), sites: sites.collect() }
     }
 
-    /// Returns the operations among `operations` for which each site is live, in the order of the sites. Operations are
-    /// matched by name. For an operation that the bitmap does not contain, a site is live only if it is live for all.
+    /// Returns the live operations of each site as a bit set over `operations`, in the order of the sites. Operations
+    /// are matched by name. For an operation that the bitmap does not contain, a site is live only if it is live for
+    /// all operations.
     #[must_use]
     pub fn live_for(&self, operations: &Operations) -> Vec<u64> {
         let at: Vec<Option<usize>> =
@@ -148,7 +150,7 @@ impl Bitmap {
         self.sites.iter().map(of_site).collect()
     }
 
-    /// Sets the live operations of [`points`] from the bitmap. Points that the bitmap does not list become dead.
+    /// Sets the live operations of all [`points`] from the bitmap. Points that the bitmap does not list become dead.
     pub fn apply(&self, operations: &Operations) {
         let live = self.live_for(operations);
         for point in points() {
@@ -158,7 +160,7 @@ impl Bitmap {
         }
     }
 
-    /// Writes the bitmap, marked with the running build.
+    /// Writes the bitmap to a file, marked with the running build.
     ///
     /// # Errors
     /// [`BitmapError::Io`].
@@ -168,7 +170,7 @@ impl Bitmap {
         std::fs::write(path, text).map_err(failed)
     }
 
-    /// Reads a bitmap that [`Bitmap::save`] wrote in this build.
+    /// Reads a bitmap file that [`Bitmap::save`] wrote in this build.
     ///
     /// # Errors
     /// [`BitmapError`]: the file is unreadable, not a bitmap, or of another build.
@@ -186,7 +188,7 @@ impl Bitmap {
 
     fn to_text(&self, build: Build) -> String {
         let mut text = format!("{TITLE}\nbuild\t{build}\n");
-        // Writing to a string cannot fail.
+        // Writing to a string cannot fail, so the results are ignored.
         for operation in &self.operations {
             let _ = writeln!(text, "operation\t{operation}");
         }

@@ -1,13 +1,13 @@
 //! Points: places in the code where a fiber may pass the CPU to its next team mate.
 //!
 //! [`ctx_point!`](crate::ctx_point) divides code into stretches that fit the instruction cache.
-//! [`ctx_prefetch!`](crate::ctx_prefetch) prefetches data and lets other fibers run until it arrives. Each place is a
-//! [`Point`], which the linker gathers in a section, so that [`points`] lists all of them without a hand-written list. A
-//! point is live or dead for each operation; a dead point costs a test and a branch.
+//! [`ctx_prefetch!`](crate::ctx_prefetch) prefetches data and lets other fibers run until the data arrives. Each such
+//! place is a [`Point`]. The linker gathers the points in a section, so that [`points`] lists all of them without a
+//! hand-written list. A point is live or dead for each operation; a dead point costs a test and a branch.
 //!
-//! Placement: put points in shallow functions, or under a common caller. Each stack frame by which the call chains of two
-//! consecutive points differ costs a mispredicted return at each hop. For time, 4-8 KiB of code between two
-//! points is best; for the number of misses, as much code as fits the cache without conflicts.
+//! Placement: put points in shallow functions, or under a common caller. Each stack frame by which the call chains of
+//! two consecutive points differ costs a mispredicted return at each hop. The run time is lowest with 4-8 KiB of code
+//! between two points. The number of misses is lowest with as much code as fits the cache without conflicts.
 
 mod bitmap;
 mod operation;
@@ -23,7 +23,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::context::{self, NO_MATE_FLAG, local};
 
-/// A place in the code where a fiber may pass the CPU to its next team mate. Created by [`ctx_point!`](crate::ctx_point).
+/// Place in the code where a fiber may pass the CPU to its next team mate. It is created by
+/// [`ctx_point!`](crate::ctx_point).
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Point {
@@ -45,32 +46,33 @@ impl Point {
         Point { live: AtomicU64::new(u64::MAX), name, module, file, line, column }
     }
 
-    /// Name of the point. Several points may have the same name.
+    /// Returns the name of the point. Several points may have the same name.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Module that contains the point.
+    /// Returns the name of the module that contains the point.
     #[must_use]
     pub fn module(&self) -> &'static str {
         self.module
     }
 
-    /// Source file that contains the point.
+    /// Returns the name of the source file that contains the point.
     #[must_use]
     pub fn file(&self) -> &'static str {
         self.file
     }
 
-    /// Line of the point, from 1.
+    /// Returns the line number of the point, from 1.
     #[must_use]
     pub fn line(&self) -> u32 {
         self.line
     }
 
-    /// Operations for which the point is live: the union of their [`OperationId::bit`](crate::team::OperationId::bit)s. A
-    /// fiber outside of any operation passes if the point is live for at least one. Initially live for all.
+    /// Returns the operations for which the point is live: the union of their
+    /// [`OperationId::bit`](crate::team::OperationId::bit)s. For a fiber outside of any operation the point is live if
+    /// it is live for at least one operation. Initially a point is live for all operations.
     #[must_use]
     pub fn live(&self) -> u64 {
         self.live.load(Ordering::Relaxed)
@@ -88,7 +90,7 @@ pub fn set_all(live: bool) {
     points().for_each(|point| point.set_live(if live { u64::MAX } else { 0 }));
 }
 
-/// Body of `ctx_point!`.
+/// Implements `ctx_point!`.
 #[doc(hidden)]
 #[inline(always)]
 pub fn at(point: &'static Point, latched: bool) {
@@ -102,7 +104,7 @@ pub fn at(point: &'static Point, latched: bool) {
     }
 }
 
-/// Body of `ctx_prefetch!`.
+/// Implements `ctx_prefetch!`.
 #[doc(hidden)]
 #[inline(always)]
 pub fn at_prefetch<T: ?Sized>(point: &'static Point, address: *const T, lines: usize) {
@@ -119,8 +121,7 @@ pub fn at_prefetch<T: ?Sized>(point: &'static Point, address: *const T, lines: u
 
 /// Returns true if the running fiber may hop at a place that is live for `operations`: it has a team mate, holds no
 /// latch, and is in one of the operations.
-///
-/// Intended for embedders that number their places themselves: `if is_live(self.live[site]) { hop() }`.
+/// This function is for embedders that number their places themselves: `if is_live(self.live[site]) { hop() }`.
 #[inline(always)]
 #[must_use]
 #[allow(unsafe_code)]
@@ -139,8 +140,8 @@ pub fn is_latched() -> bool {
 
 /// Marks a place at which the next team mate may run.
 ///
-/// In debug builds `ctx_point!("name")` asserts that the fiber holds no latch. Use `ctx_point!("name", latched)` in code
-/// that is also reached with a latch held; the point then does nothing while a latch is held (paper 4.1.3).
+/// In debug builds `ctx_point!("name")` asserts that the fiber holds no latch. Use `ctx_point!("name", latched)` in
+/// code that is also reached while a latch is held; the point then does nothing while a latch is held (paper 4.1.3).
 ///
 /// ```
 /// # fn probe() {} fn append() {}
@@ -182,8 +183,8 @@ macro_rules! __ctx_site {
         // No `allow(unsafe_code)` here: it would be an error in a crate that forbids unsafe code, and the lint does not
         // apply to macros of other crates.
         #[cfg_attr(all(target_os = "linux", not(miri)), unsafe(link_section = "sched_steps_points"))]
-        // The static is modified through the section's list, which the compiler does not see: without `used` it would
-        // treat the words as constants.
+        // The static is modified through the section's list, which the compiler does not see. Without `used` the
+        // compiler would treat the words as constants.
         #[used]
         static $site: $crate::point::Point = $crate::point::Point::new(
             $name,

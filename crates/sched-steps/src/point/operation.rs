@@ -1,17 +1,17 @@
-//! Operations of a program.
+//! Operations of a program, which points and teams distinguish.
 
-/// One operation of an executor, for example `fetch STOCK` or `commit`.
+/// Identifier of an operation of an executor, for example `fetch STOCK` or `commit`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OperationId(pub(crate) u8);
 
 impl OperationId {
-    /// Index of the operation, in the order in which operations were added.
+    /// Returns the index of the operation, in the order in which operations were added.
     #[must_use]
     pub fn index(self) -> usize {
         self.0 as usize
     }
 
-    /// Bit of the operation in the word that records for which operations a point is live.
+    /// Returns the bit of the operation in the word that records the live operations of a point.
     #[must_use]
     pub fn bit(self) -> u64 {
         1 << self.0
@@ -26,12 +26,12 @@ pub struct TooManyOperations {
     pub name: String,
 }
 
-/// The operations of an executor. The paper's Table 2 defines their granularity: one operation for all begins, commits,
-/// updates and scans; one per index for fetches, inserts and deletes.
+/// List of the operations of an executor. The paper's Table 2 defines the granularity of operations: one operation for
+/// all begins, commits, updates and scans; one operation per index for fetches, inserts and deletes.
 #[derive(Clone, Debug, Default)]
 pub struct Operations {
     pub(crate) names: Vec<String>,
-    /// By operation: its family. Operations of one family may share a team.
+    /// Family number of each operation, indexed by operation. Operations of one family may share a team.
     pub(crate) families: Vec<u8>,
     family_names: Vec<String>,
 }
@@ -43,11 +43,11 @@ impl Operations {
         Operations::default()
     }
 
-    /// Adds the operation `family` on `object`; the same pair returns the same operation. Operations of one family run
-    /// nearly the same code, so their teams may be consolidated.
+    /// Adds the operation `family` on `object`; adding the same pair again returns the same operation. Operations of
+    /// one family run nearly the same code, so their teams may be consolidated.
     ///
     /// # Errors
-    /// [`TooManyOperations`] beyond 64.
+    /// [`TooManyOperations`] if the list already has 64 operations.
     pub fn add(&mut self, family: &str, object: &str) -> Result<OperationId, TooManyOperations> {
         let name = if object.is_empty() { family.to_owned() } else { format!("{family} {object}") };
         if let Some(at) = self.names.iter().position(|n| *n == name) {
@@ -65,13 +65,13 @@ impl Operations {
         Ok(OperationId(self.names.len() as u8 - 1))
     }
 
-    /// Returns the operation with that name, for example `fetch STOCK`.
+    /// Returns the operation with the name `name`, for example `fetch STOCK`.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<OperationId> {
         self.names.iter().position(|n| n == name).map(|at| OperationId(at as u8))
     }
 
-    /// Name of an operation; empty if the operation is not in this list.
+    /// Returns the name of an operation; empty if the operation is not in this list.
     #[must_use]
     pub fn name(&self, operation: OperationId) -> &str {
         self.names.get(operation.index()).map_or("", String::as_str)

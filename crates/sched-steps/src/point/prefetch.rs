@@ -4,7 +4,7 @@
 /// Size of a cache line in bytes.
 const LINE: usize = 64;
 
-/// Prefetches `lines` cache lines, starting with the line that contains `address`. Any address is allowed.
+/// Prefetches `lines` cache lines, starting with the line that contains `address`. Any address is permitted.
 #[inline(always)]
 pub fn prefetch<T: ?Sized>(address: *const T, lines: usize) {
     for line in 0..lines {

@@ -1,10 +1,10 @@
-//! The linker section that holds all points.
+//! Linker section that holds all points of a program.
 #![allow(unsafe_code)]
 
 use super::Point;
 
 /// Iterates over every point of the program, in the order of the section, which is the same for every run of one build.
-/// Empty on macOS, whose linker does not mark the ends of sections in this way, and under Miri.
+/// Yields no point on macOS, whose linker does not mark the ends of sections in this way, and under Miri.
 pub fn points() -> impl Iterator<Item = &'static Point> {
     gathered::all().iter().filter(|point| !point.file.is_empty())
 }
@@ -30,8 +30,8 @@ mod gathered {
         std::hint::black_box(&ANCHOR);
         let (start, stop) = ((&raw const START).cast::<Point>(), &raw const STOP);
         let bytes = stop.addr() - start.addr();
-        // SAFETY: between the two symbols lie the statics of `__ctx_site!` and nothing else; size and alignment of each
-        // are those of a point, so there are no gaps. The mutable field of a point is atomic.
+        // SAFETY: only the statics of `__ctx_site!` are between the two symbols; their size and alignment are those of
+        // a point, so there are no gaps. The mutable field of a point is atomic.
         unsafe { std::slice::from_raw_parts(start, bytes / size_of::<Point>()) }
     }
 }

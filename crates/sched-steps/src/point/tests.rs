@@ -8,7 +8,7 @@ use super::*;
 use crate::team::Operations;
 use crate::{Executor, fiber};
 
-/// Serialises the tests that change which points are live.
+/// Lock that serialises the tests that change the live operations of points.
 static LIVE: Mutex<()> = Mutex::new(());
 
 fn step(log: &RefCell<Vec<u32>>, name: u32) {

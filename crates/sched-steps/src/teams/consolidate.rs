@@ -1,12 +1,13 @@
 //! Consolidation of small teams of one family into one (paper 4.1.2: "consolidate teams from different indices").
 //!
-//! Every [`PERIOD`] launches, the mean number of fibers that each operation contributes to a team is evaluated.
-//! Operations below the threshold share the team of the first such operation of their family, if there are at least two.
-//! An operation that has grown gets its own team back. Consolidation trades code overlap for team size.
+//! A review every [`PERIOD`] launches computes the mean number of fibers that each operation contributes to a team.
+//! Operations below the threshold share the team of the first such operation of their family, if there are at least two
+//! such operations. An operation whose mean has grown gets its own team back. Consolidation trades code overlap for
+//! team size.
 
 use std::cell::Cell;
 
-/// Launches between two reviews of the grouping.
+/// Number of launches between two reviews of the assignment of operations to teams.
 const PERIOD: u64 = 256;
 
 #[derive(Debug)]
@@ -20,7 +21,7 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
-    /// Starts with one team per operation; a threshold `below` of 0 disables consolidation.
+    /// Creates the groups, with one team per operation; a threshold `below` of 0 disables consolidation.
     pub(crate) fn new(families: Vec<u8>, below: f64) -> Groups {
         let n = families.len();
         Groups {
@@ -33,7 +34,7 @@ impl Groups {
         }
     }
 
-    /// Returns the team of an operation.
+    /// Returns the number of the team of an operation.
     pub(crate) fn of(&self, operation: u8) -> u8 {
         self.team[operation as usize].get()
     }
@@ -48,7 +49,7 @@ impl Groups {
         count.set(count.get().saturating_add(1));
     }
 
-    /// Number of operations that share a team.
+    /// Returns the number of operations that share a team with another operation.
     pub(crate) fn consolidated(&self) -> usize {
         let shared = |at: usize| {
             self.team.iter().enumerate().any(|(other, team)| other != at && team.get() == self.team[at].get())
@@ -56,7 +57,7 @@ impl Groups {
         (0..self.team.len()).filter(|&at| shared(at)).count()
     }
 
-    /// Reassigns operations to teams if a review is due at launch number `now`.
+    /// Assigns operations to teams again if a review is due at launch number `now`.
     pub(crate) fn review(&self, now: u64) {
         if self.below <= 0.0 || now < self.next_review.get() {
             return;
@@ -73,8 +74,8 @@ impl Groups {
         self.begun.iter().chain(&self.launched).for_each(|count| count.set(0));
     }
 
-    /// Returns true if an operation contributed few fibers to its teams. An operation that did not run keeps its earlier
-    /// result.
+    /// Returns true if an operation contributed few fibers to its teams. For an operation that did not run, the earlier
+    /// result remains.
     fn is_small(&self, operation: usize) -> bool {
         let (begun, launched) = (self.begun[operation].get(), self.launched[operation].get());
         if launched == 0 {

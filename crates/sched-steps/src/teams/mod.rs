@@ -12,7 +12,7 @@ pub(crate) use stats::add;
 pub use stats::{OperationStatistics, Statistics};
 pub(crate) use waiting::{Member, NO_OPERATION, Teams};
 
-/// Rule that decides which fibers share a ring.
+/// Membership rule: decides which fibers share a ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Membership {

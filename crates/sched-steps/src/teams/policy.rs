@@ -3,7 +3,7 @@
 use super::queues::{Queues, WaitingTeam};
 use crate::point::OperationId;
 
-/// View of the waiting teams at the time of a choice. At least one team waits.
+/// View of the waiting teams when the policy chooses a team. At least one team waits.
 #[derive(Debug)]
 pub struct WaitingTeams<'a> {
     pub(super) queues: &'a Queues,
@@ -11,32 +11,33 @@ pub struct WaitingTeams<'a> {
 }
 
 impl WaitingTeams<'_> {
-    /// Iterates over the waiting teams, by operation index.
+    /// Iterates over the waiting teams, in the order of operation indexes.
     pub fn iter(&self) -> impl Iterator<Item = WaitingTeam> {
         self.queues.waiting()
     }
 
-    /// Returns the team that a fiber joined last, if that team still waits. It is the next operation of the last member
-    /// of the previous team, or of the last stray.
+    /// Returns the team that a fiber joined last, if this team still waits. It is the team of the next operation of the
+    /// last member of the previous team, or of the last stray.
     #[must_use]
     pub fn last_joined(&self) -> Option<OperationId> {
         self.last
     }
 }
 
-/// Policy that chooses the next team. The executor calls it once per launch, as if outside of a fiber. A team that has
-/// waited too long is launched without a call. A policy that panics is not called again: the longest waiting teams are
-/// launched instead, and the scope resumes the panic.
+/// Policy that chooses the next team. The executor calls the policy once per launch, as if outside of a fiber. A team
+/// that has waited too long is launched without a call of the policy. A policy that panics is not called again: the
+/// longest waiting teams are launched instead, and the scope resumes the panic.
 pub trait NextTeam {
     /// Returns one of the waiting teams. Any other value selects the longest waiting team.
     fn next(&mut self, waiting: &WaitingTeams<'_>) -> OperationId;
 }
 
-/// The paper's policy: launches the team that a fiber joined last. Cheapest policy.
+/// The paper's policy: launches the team that a fiber joined last. It is the cheapest policy.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LastInterest;
 
-/// Launches the team with most members, the longest waiting among equals. Saves the most misses per launch.
+/// Launches the team with the most members, and of equally large teams the longest waiting. It saves the most misses
+/// per launch.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LargestFirst;
 

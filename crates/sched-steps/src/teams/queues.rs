@@ -1,4 +1,4 @@
-//! Queues of fibers that wait for their teams, with the start of each team's wait.
+//! Queues of fibers that wait for their teams, with the launch count at which each team began to wait.
 
 use std::cell::Cell;
 
@@ -6,14 +6,14 @@ use super::stats::add;
 use crate::fifo::{Fifo, Links};
 use crate::point::OperationId;
 
-/// A waiting team.
+/// Team that waits to be launched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitingTeam {
     /// Operation of the team; for a consolidated team, one of its operations.
     pub operation: OperationId,
     /// Number of waiting fibers, including those beyond the team size.
     pub members: usize,
-    /// Launches since the first member joined.
+    /// Number of launches since the first member joined.
     pub waited: u64,
 }
 
@@ -43,7 +43,7 @@ impl Queues {
         self.waiting.len()
     }
 
-    /// Number of launches so far: the clock that fairness is measured by.
+    /// Returns the number of launches so far, which is the clock that measures waits of teams.
     pub(super) fn now(&self) -> u64 {
         self.launches.get()
     }
@@ -74,8 +74,8 @@ impl Queues {
         self.waiting[team as usize].pop(links)
     }
 
-    /// Updates the state of `team` after members have left: the wait restarts at the join time of its new first
-    /// member, which `joined` returns.
+    /// Updates the state of `team` after members have left. The wait of the team restarts at the join time of its new
+    /// first member, which `joined` returns.
     pub(super) fn members_left(&self, team: u8, joined: impl Fn(u32) -> u64) {
         match self.waiting[team as usize].first() {
             Some(next) => self.since[team as usize].set(joined(next)),
@@ -83,7 +83,7 @@ impl Queues {
         }
     }
 
-    /// Iterates over the waiting teams, by number.
+    /// Iterates over the waiting teams, in the order of their numbers.
     pub(super) fn waiting(&self) -> impl Iterator<Item = WaitingTeam> {
         let mut left = self.occupied.get();
         std::iter::from_fn(move || {

@@ -1,4 +1,4 @@
-//! Statistics of teams: the figures of the paper's Table 4.
+//! Statistics of teams: the values of the paper's Table 4.
 
 use std::cell::Cell;
 
@@ -37,18 +37,20 @@ pub struct OperationStatistics {
     pub name: String,
     /// Number of times that a fiber began the operation.
     pub begun: u64,
-    /// Launched teams that held at least one fiber in this operation. In a ring: equal to `begun`.
+    /// Number of launched teams that held at least one fiber in this operation. In a ring: equal to `begun`.
     pub teams: u64,
-    /// Mean number of fibers per team on entry (Table 4, "in"). In a ring: members of the ring when the operation began.
+    /// Mean number of fibers per team at its launch (Table 4, "in"). In a ring: mean number of members when the
+    /// operation began.
     pub mean_in: f64,
-    /// Mean number of fibers per team that ended the operation in it, without being strays (Table 4, "out"). In a ring:
-    /// members of the ring when the operation ended.
+    /// Mean number of fibers per team that ended the operation in the team, without being strays (Table 4, "out"). In a
+    /// ring: mean number of members when the operation ended.
     pub mean_out: f64,
     /// Number of times that a fiber became a stray in this operation.
     pub strays: u64,
-    /// Number of times that a fiber in this operation was suspended until an event, strays included.
+    /// Number of times that a fiber in this operation was suspended until an event occurred, strays included.
     pub waits: u64,
-    /// Mean number of launches of other teams between a fiber's join and its run.
+    /// Mean number of launches of other teams between the time at which a fiber joins its team and the launch of the
+    /// team.
     pub mean_launches_waited: f64,
 }
 
@@ -58,17 +60,17 @@ pub struct OperationStatistics {
 pub struct Statistics {
     /// Statistics per operation, in the order in which operations were added.
     pub operations: Vec<OperationStatistics>,
-    /// Launched teams.
+    /// Number of launched teams.
     pub launches: u64,
     /// Mean number of ready fibers at a launch (Table 4, "# of ready threads").
     pub mean_ready: f64,
-    /// Mean size of a launched team.
+    /// Mean number of members of a launched team.
     pub mean_team: f64,
-    /// Teams launched out of turn because they had waited longer than the patience.
+    /// Number of teams that were launched out of turn because they had waited longer than the patience.
     pub overdue: u64,
-    /// Maximum number of launches that any fiber waited for.
+    /// Maximum number of launches that any fiber has waited for.
     pub longest_wait: u64,
-    /// Operations that currently share a team with others.
+    /// Number of operations that currently share a team with other operations.
     pub consolidated: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Team bookkeeping of an executor: joining, launching, statistics.
+//! Teams of an executor: joining a team, launching a team, and statistics.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -21,8 +21,8 @@ pub(crate) struct Teams {
     last: Cell<u8>,
     patience: u64,
     policy: RefCell<Option<Box<dyn NextTeam>>>,
-    /// Policy that has panicked. It is dropped with the executor, not earlier, because its destructor is user code that
-    /// may panic.
+    /// Policy that has panicked. It is dropped only with the executor, because its destructor is user code that may
+    /// panic.
     panicked: Cell<Option<Box<dyn NextTeam>>>,
     /// Panic payload of the policy, to be resumed by the scope.
     failure: Cell<Option<Box<dyn Any + Send>>>,
@@ -82,7 +82,7 @@ impl Teams {
         self.counts.get(operation as usize)
     }
 
-    /// Number of launches so far: the clock that fairness is measured by.
+    /// Returns the number of launches so far, which is the clock that measures waits of teams.
     pub(crate) fn now(&self) -> u64 {
         self.queues.now()
     }
@@ -98,15 +98,15 @@ impl Teams {
         self.last.set(team);
     }
 
-    /// Iterates over the waiting teams, by number.
+    /// Iterates over the waiting teams, in the order of their numbers.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = WaitingTeam> {
         self.queues.waiting()
     }
 
-    /// Chooses a team and passes at most `size` of its members to `run`, in order of arrival. `ready` is the number of
-    /// ready fibers at this moment. At least one team must wait.
+    /// Chooses a team and passes at most `size` of its members to `run`, in the order of arrival. `ready` is the number
+    /// of ready fibers at this moment. At least one team must wait.
     ///
-    /// `member` returns the operation of a fiber and the launch count at the time when it joined.
+    /// `member` returns the operation of a fiber, and the launch count at the time when the fiber joined its team.
     pub(crate) fn launch(
         &self,
         links: &impl Links,
@@ -147,7 +147,7 @@ impl Teams {
         self.groups.review(self.now());
     }
 
-    /// Returns the number of the next team: the policy's choice, unless a team has exceeded the patience.
+    /// Returns the number of the next team: the policy's choice, unless a team has waited longer than the patience.
     fn choose(&self) -> u8 {
         let oldest = self.waiting().max_by_key(|team| team.waited);
         let Some(oldest) = oldest else { return 0 };
@@ -176,12 +176,12 @@ impl Teams {
         })
     }
 
-    /// Takes the panic payload of the policy.
+    /// Takes the panic payload of the policy; `None` if the policy has not panicked.
     pub(crate) fn take_failure(&self) -> Option<Box<dyn Any + Send>> {
         self.failure.take()
     }
 
-    /// Counts the beginning of an operation.
+    /// Counts that a fiber began an operation.
     pub(crate) fn count_begun(&self, operation: u8) {
         if let Some(counts) = self.counts(operation) {
             add(&counts.begun, 1);

@@ -1,4 +1,4 @@
-//! Random actions of the fibers of a program.
+//! Random actions that the fibers of a test program perform.
 // The points below are defined in this crate, so the lint `unsafe_code` applies to their macro expansions.
 #![allow(unsafe_code)]
 
@@ -14,19 +14,19 @@ use crate::context::panic::CancellationPayload;
 use crate::team::{self, OperationId};
 use crate::{Executor, FiberError, JoinHandle, Scope, ctx_point, ctx_prefetch, fiber};
 
-/// Maximum nesting depth of executors.
+/// Maximum nesting depth of executors in a test program.
 const DEPTH: usize = 3;
 
-/// Result of a fiber.
+/// Result of a fiber, with a value whose destructor acts.
 struct FiberResult<'w> {
     fiber: usize,
     _acting_drop: ActingDrop<'w>,
 }
 
-/// Value whose destructor acts, and may panic.
+/// Value whose destructor performs a random action, and may panic.
 struct ActingDrop<'w> {
     model: &'w Model,
-    /// Dropped after the destructor has run, even if the destructor panics.
+    /// Counted reference. It is dropped after the destructor has run, even if the destructor panics.
     _given: Rc<()>,
 }
 
@@ -52,7 +52,7 @@ impl Drop for ActingDrop<'_> {
     }
 }
 
-/// Fiber-local value: the number of its fiber, and a flag that makes its destructor panic.
+/// Fiber-local value: the number of the fiber that owns it, and a flag that makes the value's destructor panic.
 struct LocalOwner(Cell<Option<(usize, bool)>>);
 
 impl Drop for LocalOwner {
@@ -78,13 +78,14 @@ struct ScopeContext<'w, 's, 'e> {
     handles: RefCell<Vec<(usize, JoinHandle<'s, FiberResult<'w>>)>>,
     /// Numbers of all fibers of the scope.
     fiber_numbers: &'w RefCell<Vec<usize>>,
-    /// Scope in which this scope's executor runs, if nested.
+    /// Scope in which this scope's executor runs; `None` if the executor is not nested.
     outer: Option<&'w dyn OuterScope>,
 }
 
-/// A scope, as used from inside of another executor.
+/// Scope that code inside of another executor uses.
 trait OuterScope {
-    /// Cancels, joins or spawns a fiber of the outer scope, or yields the fiber that drives the inner executor.
+    /// Performs a random action: cancels, joins or spawns a fiber of the outer scope, or yields the fiber that drives
+    /// the inner executor.
     fn act_in_outer(&self, in_closure: bool);
 }
 
@@ -100,7 +101,7 @@ impl<'w: 's, 's> OuterScope for Rc<ScopeContext<'w, 's, '_>> {
     }
 }
 
-/// Spawning of further fibers in the same scope.
+/// Spawns further fibers in the same scope.
 trait FiberSpawner {
     fn spawn(&self);
 }
@@ -118,7 +119,8 @@ impl<'w: 's, 's> FiberSpawner for Rc<ScopeContext<'w, 's, '_>> {
             let ran = catch_unwind(AssertUnwindSafe(|| me.run()));
             record.ended.set(true);
             model.current.set(None);
-            // Dropped before a result exists: if a destructor panicked after that, the language would leak the result.
+            // These values are dropped before a result exists: if a destructor panicked later, the language would leak
+            // the result.
             drop((me, acting_drop));
             match ran {
                 Ok(()) => FiberResult { fiber: number, _acting_drop: ActingDrop::new(model) },
@@ -180,7 +182,7 @@ impl<'w: 's, 's> ScopeContext<'w, 's, '_> {
     }
 }
 
-/// A running fiber of a program.
+/// Running fiber of a test program.
 struct Actor<'w, 's, 'e> {
     number: usize,
     index: Option<usize>,
@@ -208,8 +210,8 @@ impl<'w: 's, 's> Actor<'w, 's, '_> {
         }
     }
 
-    /// Makes a call that may let other fibers run, and checks the invariants afterwards. If `tests_cancellation` is
-    /// true, a cancelled fiber must not continue after the call.
+    /// Makes a call that may let other fibers run, and checks the invariants of the model afterwards. If
+    /// `tests_cancellation` is true, a cancelled fiber must not continue after the call.
     fn wait<R>(&self, what: &str, tests_cancellation: bool, call: impl FnOnce() -> R) -> R {
         struct RestoreCurrent<'a>(&'a Model, Option<usize>);
         impl Drop for RestoreCurrent<'_> {
@@ -384,14 +386,14 @@ impl<'w: 's, 's> Actor<'w, 's, '_> {
     }
 }
 
-/// Acts when it is dropped, also during a panic.
+/// Value that performs random actions when it is dropped, also during a panic.
 struct DropAction<'a, 'w: 's, 's, 'e>(&'a Actor<'w, 's, 'e>);
 
 impl<'w: 's, 's> Drop for DropAction<'_, 'w, 's, '_> {
     fn drop(&mut self) {
         let me = self.0;
         let (model, random) = (me.context.model, &me.context.model.random);
-        // A destructor must not panic during a panic. Some actions may panic, so few are used here.
+        // A destructor must not panic during a panic. Some actions may panic, so only few actions are used here.
         if panicking() && model.step() {
             let any_id = me.context.ids[random.below(me.context.ids.len())];
             match random.below(12) {
@@ -412,7 +414,7 @@ impl<'w: 's, 's> Drop for DropAction<'_, 'w, 's, '_> {
     }
 }
 
-/// Runs an executor inside of a fiber, of a condition, or of a destructor.
+/// Runs an executor inside of a fiber, a condition, or a destructor.
 fn nested<'w: 's, 's>(model: &'w Model, outer: Option<&Rc<ScopeContext<'w, 's, '_>>>) {
     if model.depth.get() < DEPTH && model.step() {
         struct DepthGuard<'a>(&'a Model, Option<usize>);
@@ -430,7 +432,7 @@ fn nested<'w: 's, 's>(model: &'w Model, outer: Option<&Rc<ScopeContext<'w, 's, '
     }
 }
 
-/// Drops an executor; its callbacks may panic when they are dropped.
+/// Drops an executor. Its callbacks may panic when they are dropped.
 fn drop_executor(model: &Model, steps: Executor) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(steps))) {
         model.check(is_expected_panic(&*payload), || {
@@ -510,7 +512,7 @@ impl Drop for HandleCycleGuard<'_, '_, '_, '_> {
     }
 }
 
-/// Runs the program: a random scope, then a second scope of the same executor, which must not be affected by the first.
+/// Runs the program: a random scope, then a second scope of the same executor, which the first scope must not affect.
 pub(super) fn outermost(model: &Model) {
     let (mut steps, ids) = executor(&model.random);
     scope(model, &mut steps, &ids, None);
@@ -535,7 +537,7 @@ pub(super) fn outermost(model: &Model) {
             }
         }
         Ok(Err(error)) => model.record_violation(format!("a scope of innocent fibers: {error}")),
-        // Panic of a callback.
+        // The error is the panic of a callback.
         Err(payload) => {
             model.check(is_expected_panic(&*payload), || {
                 format!("a scope of innocents panicked: {}", panic_message(&*payload))

@@ -1,4 +1,5 @@
-//! Random callbacks of an executor: orders, policies, a service, an idle callback. Each may panic at some call.
+//! Random callbacks of an executor: orders, policies, a service callback, an idle callback. Each may panic at one of
+//! its calls.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use crate::team::{
 };
 use crate::{Builder, Executor, Idle, Order, fiber};
 
-/// Counter that decreases with each call; the call at which it reaches zero panics.
+/// Counter that decreases with each call of a callback; the call at which it reaches zero panics.
 struct PanicCountdown {
     left: usize,
     random: Random,
@@ -39,7 +40,7 @@ impl Drop for PanicCountdown {
     }
 }
 
-/// First come first served, last come first served, or random order.
+/// Order that is first come first served, last come first served, or random.
 struct RandomOrder {
     ready: VecDeque<usize>,
     kind: usize,
@@ -82,7 +83,7 @@ impl NextTeam for RandomPolicy {
     }
 }
 
-/// Builds an executor with random settings, and its operations.
+/// Builds an executor with random settings. Returns the executor and its operations.
 #[allow(unsafe_code)]
 pub(super) fn executor(random: &Random) -> (Executor, Vec<OperationId>) {
     let mut operations = Operations::new();

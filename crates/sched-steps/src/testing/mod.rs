@@ -1,9 +1,9 @@
 //! Random safe programs of fibers, checked against a model (feature `testing`).
 //!
-//! A program is drawn from a seed while it runs. Its fibers hop, yield, wait for wakes, for conditions and for each
-//! other, spawn, cancel each other and themselves, panic and catch panics, and run nested executors. Destructors,
-//! conditions and fiber-locals do the same; orders, policies and callbacks panic at some call. The model checks these
-//! invariants:
+//! The actions of a program are drawn from a seed while it runs. Its fibers hop, yield, wait for wakes, for conditions
+//! and for each other, spawn fibers, cancel each other and themselves, panic and catch panics, and run nested
+//! executors. Destructors, conditions and fiber-local values do the same; orders, policies and callbacks panic at some
+//! call. The model checks these invariants:
 //!
 //! - a fiber begins once and ends once, and every value that it was given is dropped;
 //! - when a wait returns, the fiber's frames are unchanged, and it is the running fiber;
@@ -20,10 +20,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use model::Model;
 
-/// Runs the program of a seed; returns its number of steps.
+/// Runs the test program that is drawn from `seed`; returns its number of steps.
 ///
 /// # Errors
-/// Description of the first violated invariant.
+/// The description of the first violated invariant.
 pub fn program(seed: u64) -> Result<u64, String> {
     let model = Model::new(seed);
     let ran = catch_unwind(AssertUnwindSafe(|| acts::outermost(&model)));

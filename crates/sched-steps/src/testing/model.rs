@@ -1,4 +1,4 @@
-//! Shared state of a program's fibers, and the model's record of each fiber.
+//! State that the fibers of a test program share, and the model's record of each fiber.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -6,9 +6,9 @@ use std::rc::Rc;
 
 use crate::fiber::Waker;
 
-/// Maximum number of steps of a program.
+/// Maximum number of steps of a test program.
 const STEPS: u64 = 120;
-/// Maximum number of fibers of a program.
+/// Maximum number of fibers of a test program.
 pub(super) const FIBERS: usize = 40;
 
 /// Payload of intended panics.
@@ -26,17 +26,17 @@ impl Drop for IntendedPanic {
     }
 }
 
-/// Panics intentionally, without calling the panic hook.
+/// Panics intentionally, without a call of the panic hook.
 pub(super) fn panic_on_purpose(random: &Random) -> ! {
     std::panic::resume_unwind(Box::new(IntendedPanic { then: random.once_in(8) }))
 }
 
-/// Message of a panic; empty for an intended panic.
+/// Returns the message of a panic; empty for an intended panic.
 pub(super) fn panic_message(payload: &(dyn Any + Send)) -> String {
     if payload.is::<IntendedPanic>() { String::new() } else { crate::context::panic::message(payload).to_owned() }
 }
 
-/// Returns true if programs provoke this panic.
+/// Returns true if test programs provoke this panic.
 pub(super) fn is_expected_panic(payload: &(dyn Any + Send)) -> bool {
     let message = panic_message(payload);
     message.is_empty() || message.contains("is driven from inside of one of its own fibers or conditions")
@@ -72,7 +72,7 @@ impl Random {
     }
 }
 
-/// The model's record of a fiber.
+/// Record of a fiber in the model.
 #[derive(Debug, Default)]
 pub(super) struct FiberModel {
     pub(super) begun: Cell<bool>,
@@ -83,26 +83,26 @@ pub(super) struct FiberModel {
     pub(super) unwound: Cell<bool>,
 }
 
-/// State that the fibers of a program share.
+/// State that the fibers of a test program share.
 #[derive(Debug)]
 pub(super) struct Model {
     pub(super) random: Random,
     steps: Cell<u64>,
-    /// Number of steps of all fibers, used to check that no other fiber ran.
+    /// Number of steps of all fibers. It is compared before and after a call, to check that no other fiber ran.
     pub(super) clock: Cell<u64>,
     /// Number of the fiber whose own code runs.
     pub(super) current: Cell<Option<usize>>,
     pub(super) fibers: RefCell<Vec<Rc<FiberModel>>>,
-    /// Reference count: one more reference per value that fibers were given.
+    /// Reference counter: its number of references is 1 plus the number of existing values that were given to fibers.
     pub(super) given_values: Rc<()>,
     pub(super) wakers: RefCell<Vec<Waker>>,
-    /// Nesting depth of running executors.
+    /// Number of running executors that are nested in each other.
     pub(super) depth: Cell<usize>,
     violations: RefCell<Vec<String>>,
 }
 
 thread_local! {
-    /// Wakers of earlier programs.
+    /// Wakers that were given out in earlier programs of this thread.
     static EARLIER_WAKERS: RefCell<Vec<Waker>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -121,7 +121,7 @@ impl Model {
         }
     }
 
-    /// Counts a step; returns false once the program has reached its limit.
+    /// Counts a step of the program. Returns false if the program has reached its maximum number of steps.
     pub(super) fn step(&self) -> bool {
         self.steps.set(self.steps.get() + 1);
         self.clock.set(self.clock.get() + 1);
@@ -140,7 +140,7 @@ impl Model {
         }
     }
 
-    /// Registers a fiber that is about to be spawned; `None` once the limit is reached.
+    /// Registers a fiber that is about to be spawned; `None` if the program has reached its maximum number of fibers.
     pub(super) fn register_fiber(&self) -> Option<usize> {
         let mut fibers = self.fibers.borrow_mut();
         (fibers.len() < FIBERS).then(|| {

@@ -12,7 +12,7 @@ fn op(kind: OpKind, at_ns: u64, key: u64) -> TracedOp {
     TracedOp { at_ns, kind, keys: vec![key], group: 0 }
 }
 
-/// An epoch with these operations: 100 ns of body, 20 ns of commit.
+/// Creates an epoch with these operations, whose body takes 100 ns and whose commit takes 20 ns.
 fn epoch(number: u64, operations: Vec<TracedOp>) -> EpochTrace {
     EpochTrace { number, operations, body_ns: 100, in_order_ns: 20 }
 }
@@ -22,7 +22,7 @@ fn of(epochs: impl IntoIterator<Item = Vec<TracedOp>>) -> LoopTrace {
     LoopTrace { epochs, ..LoopTrace::default() }
 }
 
-/// Checks that the times of all processors add up.
+/// Checks that the times of all processors add up to the number of processors multiplied by the duration of the loop.
 fn adds_up(sum: &Simulated, cpus: usize) {
     assert_eq!(sum.busy_ns + sum.failed_ns + sum.token_ns + sum.idle_ns, cpus as u64 * sum.total_ns, "{sum:?}");
 }
@@ -37,8 +37,9 @@ fn one_processor_does_one_after_the_other() {
 #[test]
 fn epochs_without_dependences_overlap() {
     let trace = of((0..4).map(|i| vec![op(OpKind::Write, 50, i)]));
-    // Epoch 0 on processor 0: 0 to 120. Epoch 1 on the other: 10 to 110, token at 130, to 150. Epoch 2 from 120 to 220,
-    // token at 160, to 240. Epoch 3 from 150 to 250, token at 250, to 270; the token reaches the first processor at 280.
+    // Epoch 0 runs on processor 0 from 0 to 120. Epoch 1 runs on processor 1 from 10 to 110, gets the token at 130, and ends
+    // at 150. Epoch 2 runs from 120 to 220, gets the token at 160, and ends at 240. Epoch 3 runs from 150 to 250, gets the
+    // token at 250, and ends at 270; the token reaches processor 0 at 280.
     let sum = simulate(&trace, &machine(2));
     assert_eq!((sum.total_ns, sum.violations, sum.failed_ns), (280, 0, 0));
     assert_eq!(sum.token_ns, 20);
@@ -48,7 +49,7 @@ fn epochs_without_dependences_overlap() {
 
 #[test]
 fn a_read_too_early_is_rewound_to_the_checkpoint_before_it() {
-    // Epoch 0 writes the key at 80. Epoch 1 begins at 10 and reads the key at 75 of its own time.
+    // Epoch 0 writes the key at time 80. Epoch 1 begins at time 10 and reads the key 75 after its start.
     let early = vec![op(OpKind::Write, 80, 7)];
     let late = |at| vec![op(OpKind::Read, 0, 1), op(OpKind::Read, at, 7), op(OpKind::Read, 95, 2)];
     let run = |sub_epochs, forwarding, at| {
@@ -57,12 +58,13 @@ fn a_read_too_early_is_rewound_to_the_checkpoint_before_it() {
         adds_up(&sum, 2);
         (sum.violations, sum.failed_ns)
     };
-    // The read at 85 follows the write: forwarded.
+    // The read at time 85 follows the write, and gets the forwarded value.
     assert_eq!(run((8, 1), true, 75), (0, 0));
-    // The read at 60 is too early; the epoch detects the write of 80 at its next operation, at 105.
+    // The read at time 60 is too early; the epoch detects the write of time 80 at its next operation, at time 105.
     assert_eq!(run((8, 1), true, 50), (1, 45));
     assert_eq!(run((1, 1), true, 50), (1, 95));
-    // Without forwarding the violation is detected at the confirmation: homefree at 130, body complete at 110.
+    // Without forwarding the violation is detected at the confirmation: the body is complete at 110, and the epoch is
+    // homefree at 130.
     assert_eq!(run((8, 1), false, 50), (1, 50));
     assert_eq!(run((1, 1), false, 50), (1, 100));
     assert_eq!(run((8, 1), false, 75), (1, 25));

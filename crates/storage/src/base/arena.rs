@@ -1,5 +1,5 @@
-//! Arrays in their own memory mappings. The address space is reserved at once; the system allocates memory on first touch,
-//! in large pages where requested.
+//! Arrays that each have a memory mapping of their own. An array reserves its address space at creation; the system
+//! allocates memory on first touch, in large pages if requested.
 
 #![allow(unsafe_code)]
 
@@ -13,16 +13,16 @@ use rustix::mm::{Advice, madvise};
 #[cfg(not(miri))]
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 
-/// Size of a large page in bytes. Processors of both supported architectures have this size. If the kernel's large pages
-/// have another size, the kernel's size is used: this constant only rounds and aligns regions.
+/// Size of a large page in bytes, on both supported architectures. Only the rounding and alignment of regions use this
+/// constant: if the kernel's large pages have another size, the kernel uses its own size.
 pub(crate) const LARGE_PAGE: usize = 2 << 20;
 
 /// Page size that a mapping requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PageSize {
-    /// The system's default: small pages, unless the machine is set to `always`.
+    /// Page size that the system chooses: small pages, unless the machine's setting for large pages is `always`.
     Usual,
-    /// Small pages, regardless of the machine's setting.
+    /// Small pages, regardless of the machine's setting for large pages.
     Small,
     /// Large pages, if the system has them. The array begins at a large-page boundary and is rounded up to whole large
     /// pages.
@@ -44,7 +44,7 @@ pub(crate) struct Arena<T> {
 
 // SAFETY: an arena owns its elements like a `Box<[T]>`.
 unsafe impl<T: Send> Send for Arena<T> {}
-// SAFETY: as above; an arena hands out only shared references.
+// SAFETY: an arena owns its elements like a `Box<[T]>`, and hands out only shared references.
 unsafe impl<T: Sync> Sync for Arena<T> {}
 
 /// Types for which all-zero bytes are a valid value.
@@ -55,7 +55,7 @@ unsafe impl<T: Sync> Sync for Arena<T> {}
 pub(crate) unsafe trait ZeroValid {}
 
 impl<T: ZeroValid> Arena<T> {
-    /// Reserves `len` elements.
+    /// Creates an array of `len` elements, all zero. Reserves its address space; memory is allocated on first touch.
     ///
     /// # Errors
     /// The system refuses the address space.
@@ -98,8 +98,9 @@ fn map(bytes: usize, pages: PageSize) -> io::Result<(*mut std::ffi::c_void, Mapp
         }
         return Ok((mapping, MappedRange { offset: 0, bytes, mapped: bytes }));
     }
-    // One extra large page leaves room for the alignment, and keeps at least one inaccessible page after the array. So the
-    // system does not merge two such mappings into one, whose large pages it could not attribute to either array.
+    // One extra large page leaves room for the alignment, and keeps at least one inaccessible page after the array. The
+    // inaccessible page keeps the system from merging the mappings of two arrays: the statistics of a merged mapping would
+    // not show which array has the large pages.
     let too_large = || io::Error::from(io::ErrorKind::OutOfMemory);
     let bytes = bytes.checked_next_multiple_of(LARGE_PAGE).ok_or_else(too_large)?;
     let mapped = bytes.checked_add(LARGE_PAGE).ok_or_else(too_large)?;
@@ -110,27 +111,27 @@ fn map(bytes: usize, pages: PageSize) -> io::Result<(*mut std::ffi::c_void, Mapp
     // SAFETY: `offset` is less than a large page, so the range lies in the mapping just made. No other code uses it yet.
     let opened = unsafe { mprotect(base, bytes, MprotectFlags::READ | MprotectFlags::WRITE) };
     if let Err(error) = opened {
-        // SAFETY: the mapping just made.
+        // SAFETY: the mapping was made above with this length, and no other code uses it.
         let _ = unsafe { munmap(mapping, mapped) };
         return Err(error.into());
     }
     #[cfg(target_os = "linux")]
     {
-        // SAFETY: as above.
+        // SAFETY: the range lies in the mapping made above, and the advice changes no byte.
         let _ = unsafe { madvise(base, bytes, Advice::LinuxHugepage) };
     }
     Ok((mapping, MappedRange { offset, bytes, mapped }))
 }
 
 impl<T> Arena<T> {
-    /// Address range of the array, including the usable memory that rounding adds.
+    /// Returns the address range of the array, including the usable memory that rounding adds.
     pub(crate) fn range(&self) -> Range<usize> {
         let start = self.base.as_ptr().addr();
         start..start + self.bytes
     }
 
-    /// Has the system allocate the memory of these elements now instead of on first touch. Their content does not change.
-    /// Returns false if the range is empty or the system refuses (Linux supports this since 5.14).
+    /// Makes the system allocate the memory of these elements now, not on first touch. The contents of the elements do not
+    /// change. Returns false if the range is empty or the system refuses (Linux supports the request since 5.14).
     pub(crate) fn populate(&self, elements: Range<usize>) -> bool {
         const PAGE: usize = 4096;
         let end = (elements.end.min(self.len) * size_of::<T>()).next_multiple_of(PAGE).min(self.bytes);
@@ -149,7 +150,7 @@ impl<T> Arena<T> {
         asked
     }
 
-    /// The elements.
+    /// Returns all elements of the array.
     #[inline]
     pub(crate) fn as_slice(&self) -> &[T] {
         // SAFETY: the mapping holds `len` elements, zero is valid for them (`ZeroValid`), mappings are page-aligned, and
@@ -189,9 +190,9 @@ mod miri {
     }
 }
 
-// SAFETY: an atomic integer.
+// SAFETY: all-zero bytes are a valid atomic integer.
 unsafe impl ZeroValid for std::sync::atomic::AtomicU32 {}
-// SAFETY: a byte.
+// SAFETY: a byte may have any value.
 unsafe impl ZeroValid for u8 {}
 
 #[cfg(test)]

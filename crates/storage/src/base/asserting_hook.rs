@@ -1,14 +1,15 @@
 //! Debug assertion that a thread that waits through the hook holds no latch and no mutex.
 //!
 //! A thread that waits through the hook may run another fiber meanwhile. If that fiber requested a latch or mutex that the
-//! waiting fiber holds, the thread would block, and the holder with it. Every wait passes through the hook, so one
-//! assertion there covers all waits.
+//! waiting fiber holds, the thread would block, and the waiting fiber could not run to release it. Every wait passes through
+//! the hook, so one assertion in the hook covers all waits.
 
 use std::sync::Arc;
 
 use super::hook::Hook;
 
-/// Returns the hook of a database. In debug builds it is wrapped in one that asserts the rule before each wait.
+/// Returns the hook of a database. Debug builds wrap it in a hook that asserts, before each wait, that the thread holds no
+/// latch and no mutex.
 pub(crate) fn with_assertions(hook: Arc<dyn Hook>) -> Arc<dyn Hook> {
     #[cfg(all(debug_assertions, not(shuttle)))]
     return Arc::new(asserting::AssertingHook(hook));

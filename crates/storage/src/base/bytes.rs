@@ -3,7 +3,7 @@
 
 use std::cmp::Ordering;
 
-/// Like `copy_from_slice`, optimised for slices of at most 32 bytes.
+/// Copies `from` to `to`, like `copy_from_slice`. Optimised for slices of at most 32 bytes.
 ///
 /// # Panics
 /// If the lengths differ.
@@ -35,7 +35,7 @@ fn copy_ends<const N: usize>(to: &mut [u8], from: &[u8]) -> bool {
     true
 }
 
-/// Like `a.cmp(b)`, optimised for slices of which the shorter one has 8 to 16 bytes.
+/// Compares two slices, like `a.cmp(b)`. Optimised for pairs of which the shorter slice has 8 to 16 bytes.
 #[inline(always)]
 pub(crate) fn compare_few(a: &[u8], b: &[u8]) -> Ordering {
     let common = a.len().min(b.len());
@@ -45,7 +45,8 @@ pub(crate) fn compare_few(a: &[u8], b: &[u8]) -> Ordering {
     let word = |bytes: &[u8], at: usize| {
         bytes.get(at..).and_then(|bytes| bytes.first_chunk::<8>()).map_or(0, |word| u64::from_be_bytes(*word))
     };
-    // The second word may overlap the first. It decides only if the first words are equal, so the shared bytes are equal.
+    // The last words may overlap the first words. They decide only if the first words are equal, and then the bytes in the
+    // overlap are equal too.
     let (first, last) = ((word(a, 0), word(b, 0)), (word(a, common - 8), word(b, common - 8)));
     first.0.cmp(&first.1).then(last.0.cmp(&last.1)).then(a.len().cmp(&b.len()))
 }

@@ -1,21 +1,22 @@
 //! CRC-32C (Castagnoli), the checksum of all files.
 //!
-//! Three lengths matter. Log records of 60-300 bytes use the CPU's CRC instruction, with which streaming costs nothing. Log
-//! records of statements on several rows, 400-1000 bytes, use three sums side by side, which hides the latency of the
-//! instruction. Pages of 8 KiB use folding with wide carry-less multiplications (`crc-fast`), which is much faster than the
-//! instruction but has a long set-up.
+//! The method depends on the length of the input. Log records of 60-300 bytes use the CPU's CRC instruction, which can add a
+//! record piece by piece at no extra cost. Log records of statements on several rows, 400-1000 bytes, use three checksums
+//! computed in parallel, which hides the latency of the instruction. Pages of 8 KiB use folding with wide carry-less
+//! multiplications (`crc-fast`), which is much faster than the instruction but has a long set-up.
 #![allow(unsafe_code)]
 
 use crc_fast::{CrcAlgorithm, Digest};
 
-/// Minimum length in bytes for three sums side by side.
+/// Minimum length in bytes of an input for three checksums computed in parallel.
 const THREE_FROM: usize = 3 * PART;
-/// Minimum length in bytes for folding. Below it the set-up takes longer than the instruction.
+/// Minimum length in bytes of an input for folding. For a shorter input the set-up of folding takes longer than the CRC
+/// instruction takes for all bytes.
 const FOLD_FROM: usize = 1536;
-/// Bytes of each of the three parts that are summed side by side.
+/// Length in bytes of each of the three parts whose checksums are computed in parallel.
 const PART: usize = 128;
 
-/// Checksum of a page or any other whole block.
+/// Returns the checksum of a page or any other whole block.
 #[inline]
 pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
     if bytes.len() >= FOLD_FROM { crc_fast::crc32_iscsi(bytes) } else { Crc::new().bytes(bytes).finish() }
@@ -32,27 +33,27 @@ impl Default for Crc {
 }
 
 impl Crc {
-    /// State before the first byte.
+    /// Returns the state before the first byte.
     #[inline]
     pub(crate) fn new() -> Crc {
         Crc(!0)
     }
 
-    /// Adds `bytes`.
+    /// Returns the state after `bytes`.
     #[inline]
     #[must_use]
     pub(crate) fn bytes(self, bytes: &[u8]) -> Crc {
         if bytes.len() >= FOLD_FROM { self.fold(bytes) } else { Crc(short(self.0, bytes)) }
     }
 
-    /// Adds the eight bytes of `word`, lowest first: one CRC instruction.
+    /// Returns the state after the eight bytes of `word`, lowest byte first. Takes one CRC instruction.
     #[inline]
     #[must_use]
     pub(crate) fn word(self, word: u64) -> Crc {
         Crc(short(self.0, &word.to_le_bytes()))
     }
 
-    /// Adds two words.
+    /// Returns the state after two words.
     #[inline]
     #[must_use]
     pub(crate) fn two_words(self, words: [u64; 2]) -> Crc {
@@ -74,7 +75,7 @@ impl Crc {
     }
 }
 
-/// Adds a short piece to the raw (inverted) state.
+/// Returns the state after a short piece. `state` is the raw (inverted) state.
 #[inline]
 fn short(state: u32, bytes: &[u8]) -> u32 {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -101,8 +102,8 @@ fn instruction(state: u32, bytes: &[u8]) -> u32 {
     rest.iter().fold(wide as u32, |state, byte| _mm_crc32_u8(state, *byte))
 }
 
-/// Like [`instruction`], for three parts at a time: the CPU starts a CRC instruction each cycle, and each takes three
-/// cycles.
+/// Like [`instruction`], but computes the checksums of three parts in parallel: the CPU can start a CRC instruction in each
+/// cycle, and each instruction takes three cycles.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[target_feature(enable = "sse4.2,pclmulqdq")]
 #[inline(never)]
@@ -124,22 +125,24 @@ fn three(state: u32, bytes: &[u8]) -> u32 {
     instruction(state, rest)
 }
 
-/// Returns the state after a number of zero bytes, which the constant encodes: a multiplication by a power of x.
+/// Returns the state after a number of zero bytes, which is the product of the state and a power of x. `ZEROS` is the
+/// constant for that number of bytes, from `BEHIND`.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[target_feature(enable = "sse4.2,pclmulqdq")]
 #[inline]
 fn followed_by<const ZEROS: u32>(state: u64) -> u32 {
     use std::arch::x86_64::{_mm_clmulepi64_si128, _mm_crc32_u64, _mm_cvtsi64_si128, _mm_cvtsi128_si64};
     let product = _mm_clmulepi64_si128::<0>(_mm_cvtsi64_si128(state as i64), _mm_cvtsi64_si128(i64::from(ZEROS)));
-    // The instruction multiplies by x^32, and the product of reflected numbers lacks one x: the exponent is less by 33.
+    // The instruction multiplies by x^32, and the product of two reflected numbers has one more factor x. So the exponent in
+    // `ZEROS` is less by 33.
     _mm_crc32_u64(0, _mm_cvtsi128_si64(product) as u64) as u32
 }
 
-/// Constants for one and for two parts of zeros after a state: x^(8 n - 33), reflected, for n bytes.
+/// Constants for the zero bytes of one part and of two parts after a state: x^(8 n - 33), reflected, for n bytes.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const BEHIND: [u32; 2] = [power_of_x(8 * PART - 33), power_of_x(16 * PART - 33)];
 
-/// x^n modulo the polynomial, reflected.
+/// Returns x^n modulo the polynomial, reflected.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const fn power_of_x(n: usize) -> u32 {
     let mut power = 1 << 31;
@@ -154,7 +157,7 @@ const fn power_of_x(n: usize) -> u32 {
 /// The Castagnoli polynomial, reflected.
 const POLYNOMIAL: u32 = 0x82F6_3B78;
 
-/// Adds bytes by table lookup, for CPUs without the instruction and for Miri.
+/// Returns the state after `bytes`, by table lookup. For CPUs without the CRC instruction and for Miri.
 fn table(state: u32, bytes: &[u8]) -> u32 {
     bytes.iter().fold(state, |state, byte| (state >> 8) ^ TABLE[(state as u8 ^ byte) as usize])
 }

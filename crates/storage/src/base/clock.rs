@@ -4,7 +4,7 @@ use crate::base::sync::plain::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Nanoseconds of a duration; `u64::MAX` for durations of 584 years or more, such as [`Duration::MAX`].
+/// Returns a duration in nanoseconds; `u64::MAX` for durations of 584 years or more, such as [`Duration::MAX`].
 pub(crate) const fn nanos(duration: Duration) -> u64 {
     duration.as_secs().saturating_mul(1_000_000_000).saturating_add(duration.subsec_nanos() as u64)
 }
@@ -20,18 +20,19 @@ enum Source {
 }
 
 impl Clock {
-    /// The machine's monotonic clock.
+    /// Returns the machine's monotonic clock.
     #[allow(clippy::disallowed_methods)]
     pub(crate) fn machine() -> Clock {
         Clock(Source::Machine(Instant::now()))
     }
 
-    /// A clock for simulations. It advances when a caller stores to `now`, and by a nanosecond at each [`Clock::age`].
+    /// Returns a clock for simulations. The clock advances when a caller stores to `now`, and by a nanosecond at each call
+    /// of [`Clock::age`].
     pub(crate) fn simulated(now: Arc<AtomicU64>) -> Clock {
         Clock(Source::Virtual(now))
     }
 
-    /// Nanoseconds since the creation of the clock.
+    /// Returns the number of nanoseconds since the creation of the clock.
     pub(crate) fn now_ns(&self) -> u64 {
         match &self.0 {
             Source::Machine(start) => nanos(start.elapsed()),
@@ -39,8 +40,8 @@ impl Clock {
         }
     }
 
-    /// Returns a timestamp that grows with time and is comparable between threads: the age of a transaction. Its unit is
-    /// unspecified. Cheaper than [`Clock::now_ns`].
+    /// Returns a timestamp for use as the age of a transaction. Timestamps grow with time and are comparable between
+    /// threads; their unit is unspecified. Cheaper than [`Clock::now_ns`].
     #[inline]
     pub(crate) fn age(&self) -> u64 {
         match &self.0 {
@@ -61,7 +62,7 @@ impl Clock {
 fn stamp() -> u64 {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
-        // SAFETY: every x86-64 processor has the instruction.
+        // SAFETY: every x86-64 processor has the instruction `rdtsc`.
         unsafe { std::arch::x86_64::_rdtsc() }
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]

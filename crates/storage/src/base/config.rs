@@ -17,7 +17,7 @@ pub enum Durability {
 /// Isolation level of transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Isolation {
-    /// Transactions behave as if they ran one after the other: strict two-phase locks on keys and gaps.
+    /// Transactions behave as if they ran one after the other. Uses strict two-phase locks on keys and gaps.
     #[default]
     Serializable,
     /// Rows that a transaction has read do not change until it ends. New rows may appear in a range (phantoms).
@@ -29,7 +29,7 @@ pub enum Isolation {
 /// Page latch kind: the way in which readers of a page exclude writers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum LatchKind {
-    /// Readers take no latch; they validate a version.
+    /// Readers take no latch. They record the version of the latch, and check after the read that it has not changed.
     #[default]
     Optimistic,
     /// Readers share a reader/writer latch.
@@ -53,12 +53,13 @@ pub enum LargePages {
     Try,
     /// Requests large pages regardless of the size of the pool. Opening a database fails if the system has no large pages.
     On,
-    /// Small pages, even on a machine whose default is large pages.
+    /// Requests small pages, even on a machine whose default is large pages.
     Off,
 }
 
 impl LargePages {
-    /// Page size that the regions of a database request. `pays`: the pool has enough frames for large pages to pay off.
+    /// Returns the page size that the regions of a database request. `pays` is true if the pool has enough frames for large
+    /// pages to pay off.
     pub(crate) fn pages(self, pays: bool) -> PageSize {
         match self {
             LargePages::Off => PageSize::Small,
@@ -68,7 +69,7 @@ impl LargePages {
     }
 }
 
-/// Selection of buffer pool frames for the pages that a thread reads or creates.
+/// Choice of the buffer pool frames for the pages that a thread reads or creates.
 ///
 /// After Saylor and Khessib (DaMoN 2006), section 6.2: their buffer manager takes a buffer of the thread's memory node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -76,10 +77,10 @@ pub enum FrameHomes {
     /// Frames of any shard: neighbouring pages take frames of different shards, regardless of the thread.
     #[default]
     Shared,
-    /// Frames of the thread's home: one of the shards (at most eight, one per 16 MiB) of the memory node on which the
-    /// thread runs. Few other threads share a home. Frames are taken in chunks of 2 MiB and return to the home that they
-    /// came from. If there are several nodes, the thread touches a new chunk first. A page stays in its frame, regardless
-    /// of the threads that use it.
+    /// Frames of the thread's home: one of the shards (at most eight, one per 16 MiB) of the memory node on which the thread
+    /// runs. Few other threads share a home. A home takes frames in chunks of 2 MiB, and a freed frame returns to the home
+    /// from which it was taken. If there are several nodes, the thread touches a new chunk first, so that the system places
+    /// the chunk on the thread's node. A page stays in its frame, even if threads of other homes use the page.
     PerThread,
 }
 
@@ -93,28 +94,28 @@ pub enum Background {
     /// The calling thread: commits and waits run the steps of the services themselves.
     Inline,
     /// The program, which calls [`Database::step_service`](crate::Database::step_service) for each step. A transaction that
-    /// needs such a step waits in the [`Hook`](crate::Hook) until the program has made it. For simulators and for programs
-    /// with an event loop.
+    /// needs a step waits in the [`Hook`](crate::Hook) until the program has called for that step. For simulators and for
+    /// programs with an event loop.
     Stepped,
 }
 
-/// The background services, for programs that step them.
+/// Background service, for programs that run the steps of the services themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
-    /// Writes the log and makes it durable; commits wait for this. Never waits itself.
+    /// Writes the log and makes it durable; commits wait for this. A step never waits.
     Flusher,
-    /// Prepares the next log file. Never waits itself.
+    /// Prepares the next log file. A step never waits.
     SegmentMaker,
     /// Writes dirty pages, so that frames become free and the log can be truncated. Takes a checkpoint when one is due.
     Cleaner,
     /// Removes ghost records (deleted rows that no transaction needs any more), merges nearly empty pages, and frees pages.
-    /// Waits for page reads.
+    /// A step may wait for page reads.
     Purger,
     /// Takes a checkpoint now, even if none is due, without writing pages first.
     Checkpointer,
-    /// Reads a page that a transaction waits for. Never waits itself. If the [`Hook`](crate::Hook) is cooperative, then
-    /// from the first step of this service on, every missing page is read by such a step; before it, transactions read
-    /// missing pages themselves. Under other hooks a transaction reads every missing page itself, unless a step of this
-    /// service has begun to read it.
+    /// Reads a page that a transaction waits for. A step never waits. Under a cooperative [`Hook`](crate::Hook),
+    /// transactions read missing pages themselves until the program runs the first step of this service; from then on, steps
+    /// of this service read every missing page. Under other hooks, a transaction reads every missing page itself, unless a
+    /// step of this service has begun to read it.
     PageReader,
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::ids::{Age, Lsn, PageId};
 
-/// The system's error numbers for too many open files, in the whole system and in one process. All systems use the same
-/// ones.
+/// Error numbers of the operating system for too many open files, in the whole system and in one process. The numbers are
+/// the same on all supported systems.
 const ENFILE: i32 = 23;
 const EMFILE: i32 = 24;
 
@@ -20,11 +20,11 @@ pub enum StorageError {
     /// The operating system refused a file operation.
     #[error("{file}: {op}{} failed: {source}", at_byte(op, *offset))]
     Io {
-        /// Name of the operation: "read", "write", "sync", ...
+        /// Name of the file operation: "read", "write", "sync", ...
         op: &'static str,
         /// Path of the file, as a user would find it.
         file: String,
-        /// Byte offset in the file, 0 where it has no meaning.
+        /// Byte offset in the file; 0 for operations without an offset.
         offset: u64,
         /// The error of the operating system.
         source: Arc<io::Error>,
@@ -33,7 +33,7 @@ pub enum StorageError {
     /// space.
     #[error("{file}: no space left; free some space, then try again (nothing was lost)")]
     NoSpace {
-        /// The file that could not grow.
+        /// Path of the file that could not grow.
         file: String,
     },
     /// The process, or the system, has reached its limit of open files. The database is intact, as for
@@ -42,15 +42,15 @@ pub enum StorageError {
         "{file}: no free file descriptor; close files or raise the limit (ulimit -n), then try again (nothing was lost)"
     )]
     TooManyFiles {
-        /// The file that could not be opened.
+        /// Path of the file that could not be opened.
         file: String,
     },
     /// A page on disk differs from the page that was written.
     #[error("{file}: page {page} {what}; nothing was changed: restore a copy")]
     CorruptPage {
-        /// The data file.
+        /// Path of the data file.
         file: String,
-        /// The damaged page.
+        /// Number of the damaged page.
         page: PageId,
         /// Description of the damage, as a clause: "fails its checksum".
         what: String,
@@ -58,18 +58,18 @@ pub enum StorageError {
     /// A file that is not a page file is damaged.
     #[error("{file}: {what}")]
     CorruptFile {
-        /// The damaged file.
+        /// Path of the damaged file.
         file: String,
         /// Description of the damage, and advice.
         what: String,
     },
-    /// The file was written by another version of the format.
+    /// The file was written in another version of the file format.
     #[error(
         "{file}: format version {found}, this build reads version {expected}; open it with the build that wrote it: from \
          there its rows can be read and put into a new database"
     )]
     Format {
-        /// The file.
+        /// Path of the file.
         file: String,
         /// Format version of the file.
         found: u32,
@@ -79,9 +79,9 @@ pub enum StorageError {
     /// An earlier failed write or sync closed the instance to commits.
     #[error("closed to commits after an earlier failure ({cause}); durable up to LSN {durable}; reopen the database")]
     Poisoned {
-        /// The first failure.
+        /// Description of the first failure.
         cause: Arc<str>,
-        /// Everything below this position is on disk.
+        /// Durable end of the log: everything before this log position is on disk.
         durable: Lsn,
     },
     /// All frames of the buffer pool are in use.
@@ -95,14 +95,14 @@ pub enum StorageError {
         "{limit} transactions are running, as many as the database was opened for; end one, or open with more slots"
     )]
     TooManyTransactions {
-        /// The limit.
+        /// Maximum number of concurrent transactions.
         limit: usize,
     },
     /// The maximum number of concurrent loads, drops and other changes of whole tables is reached. They do not count as
     /// transactions of [`StorageError::TooManyTransactions`].
     #[error("{limit} loads and changes of whole tables are under way, as many as there may be at once; try again")]
     TooMuchMaintenance {
-        /// The limit.
+        /// Maximum number of concurrent changes of whole tables.
         limit: usize,
     },
     /// The database was opened by the parent of this process, before the fork. In this process it can only be dropped.
@@ -120,11 +120,12 @@ pub enum StorageError {
         held_log(holder)
     )]
     LogFull {
-        /// The oldest file of the log.
+        /// Path of the oldest file of the log.
         file: String,
         /// Maximum size of the log in bytes.
         limit: u64,
-        /// Holder of the log, as found by the newest checkpoint; none if the disk is too slow.
+        /// Holder of the log, as found by the newest checkpoint; `None` if no transaction or copy holds the log, and the
+        /// disk is too slow.
         holder: Option<LogHolder>,
     },
     /// A log position beyond the end of this log. It belongs to another database, or to commits of this database that a
@@ -134,7 +135,7 @@ pub enum StorageError {
          position that its own 'commit_async' returned"
     )]
     BeyondLog {
-        /// The requested position.
+        /// Requested log position.
         position: Lsn,
         /// End of the log at the time of the call.
         end: Lsn,
@@ -142,9 +143,9 @@ pub enum StorageError {
     /// A log record exceeds the maximum size.
     #[error("log record of {bytes} bytes is larger than the limit of {limit}")]
     RecordTooLarge {
-        /// Size of the record.
+        /// Size of the record in bytes.
         bytes: usize,
-        /// Maximum size of a record.
+        /// Maximum size of a record in bytes.
         limit: usize,
     },
 }
@@ -153,12 +154,12 @@ pub enum StorageError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LogHolder {
-    /// Age of the transaction, which identifies it (see [`Transaction::age`](crate::Transaction::age)); none for a copy of
-    /// the database in progress.
+    /// Age of the transaction, which identifies it (see [`Transaction::age`](crate::Transaction::age)); `None` if the holder
+    /// is a copy of the database in progress.
     pub transaction: Option<Age>,
-    /// Bytes of log from the holder's first record on.
+    /// Number of bytes of log from the first record that the holder needs to the end of the log.
     pub bytes: u64,
-    /// Time since a checkpoint first found that it holds the log.
+    /// Time since a checkpoint first found that this holder keeps the log from being truncated.
     pub held_for: Duration,
 }
 
@@ -174,7 +175,7 @@ fn held_log(holder: &Option<LogHolder>) -> String {
     }
 }
 
-/// Formats the byte offset of a failed read, write or extension; empty for other operations.
+/// Formats the byte offset of a failed read, write or extension. Returns an empty text for other operations.
 fn at_byte(op: &str, offset: u64) -> String {
     if matches!(op, "read" | "write" | "extend") { format!(" at byte {offset}") } else { String::new() }
 }
@@ -201,7 +202,7 @@ impl StorageError {
         matches!(self, StorageError::NoSpace { .. } | StorageError::TooManyFiles { .. })
     }
 
-    /// Text of the error without advice, for use as the cause of another error.
+    /// Returns the text of the error without advice, for use as the cause of another error.
     pub(crate) fn as_cause(&self) -> String {
         match self {
             StorageError::NoSpace { file } => format!("{file}: no space left"),
@@ -231,7 +232,7 @@ impl StorageError {
 pub struct LockHolder {
     /// Age of the transaction, which identifies it: see [`Transaction::age`](crate::Transaction::age).
     pub age: Age,
-    /// True if this transaction itself waited for a lock.
+    /// True if this transaction was itself waiting for a lock.
     pub waits: bool,
     /// Number of the thread or fiber that began it, as given by [`Hook::task`](crate::Hook::task); 0 if unknown.
     pub task: u64,
@@ -247,12 +248,12 @@ pub enum TxnError {
     /// retried.
     #[error("{table}: deadlock; the transaction was chosen to give way: roll back and run it again")]
     Deadlock {
-        /// Table in which the transaction waited.
+        /// Name of the table in which the transaction waited for a lock.
         table: Arc<str>,
     },
-    /// The lock is held by another transaction of the same thread (or fiber). That thread would have to end the other
-    /// transaction first, so waiting would never end. The error is also reported if the transaction waits for the other one
-    /// indirectly. End the other transaction first, or use one transaction for both. Only this statement failed.
+    /// The lock is held by another transaction of the same thread (or fiber). A wait would never end, because the waiting
+    /// thread itself would have to end the other transaction. The error is also reported if the transaction waits for the
+    /// other one indirectly. End the other transaction first, or use one transaction for both. Only this statement failed.
     ///
     /// A transaction belongs to the thread that began it. A program that passes a transaction to another thread must call
     /// [`Transaction::hand_over`](crate::Transaction::hand_over). Otherwise it may get this error although the other thread
@@ -262,16 +263,16 @@ pub enum TxnError {
          that one first, or use one transaction for both"
     )]
     OwnTask {
-        /// Table in which the transaction would have waited.
+        /// Name of the table in which the transaction would have waited for a lock.
         table: Arc<str>,
     },
     /// The statement waited for a lock for longer than [`Options::lock_timeout`](crate::Options::lock_timeout). Only this
     /// statement failed: the transaction may continue or roll back.
     #[error("{table}: waited too long for a lock{}; try again, or roll back", held_by(holder))]
     LockTimeout {
-        /// Table in which the transaction waited.
+        /// Name of the table in which the transaction waited for a lock.
         table: Arc<str>,
-        /// A transaction that still blocked the request at the timeout, if any.
+        /// A transaction that still blocked the lock request at the timeout; `None` if there was none.
         holder: Option<LockHolder>,
     },
     /// The transaction is executing another statement: a fiber that shares the transaction waits in it, or the program's
@@ -282,9 +283,9 @@ pub enum TxnError {
     /// A row with this key exists already.
     #[error("{table}: {index} already has this key")]
     DuplicateKey {
-        /// The table.
+        /// Name of the table.
         table: Arc<str>,
-        /// The unique index; the table's own name for the primary key.
+        /// Name of the unique index; for the primary key, the name of the table.
         index: Arc<str>,
     },
     /// Two rows have the same value in a unique index that is being built.
@@ -293,58 +294,58 @@ pub enum TxnError {
         rows[0].escape_ascii(), rows[1].escape_ascii()
     )]
     NotUnique {
-        /// The table.
+        /// Name of the table.
         table: Arc<str>,
-        /// The index.
+        /// Name of the index.
         index: Arc<str>,
         /// Keys of both rows, encoded: [`Key::decode`](crate::Key::decode) decodes them.
         rows: Box<[Vec<u8>; 2]>,
     },
-    /// A key longer than 2,048 bytes, or an index entry that is too long.
+    /// The key is longer than 2,048 bytes, or the entry of a secondary index is too long.
     #[error("{table}: key of {bytes} bytes; at most {limit} are possible")]
     KeyTooLong {
-        /// The table.
+        /// Name of the table.
         table: Arc<str>,
-        /// Length of the key.
+        /// Length of the key in bytes.
         bytes: usize,
-        /// The limit.
+        /// Maximum length of a key in bytes.
         limit: usize,
     },
-    /// A row of 4 GiB or more.
+    /// The row has 4 GiB or more.
     #[error("{table}: row of {bytes} bytes; at most {limit} are possible")]
     RowTooLarge {
-        /// The table.
+        /// Name of the table.
         table: Arc<str>,
-        /// Length of the row.
+        /// Length of the row in bytes.
         bytes: usize,
-        /// The limit.
+        /// Maximum length of a row in bytes.
         limit: usize,
     },
-    /// The keys of a run are not in ascending order.
+    /// The keys of rows that must be inserted in ascending order are not in that order.
     #[error("{table}: keys of a run must ascend")]
     NotAscending {
-        /// The table.
+        /// Name of the table.
         table: Arc<str>,
     },
     /// The transaction has reached the maximum number of locks. Roll back, or lock the table first.
     #[error("{table}: the transaction holds too many locks; lock the table first")]
     TooManyLocks {
-        /// Table in which the next lock was requested.
+        /// Name of the table in which the next lock was requested.
         table: Arc<str>,
     },
     /// A row or key does not decode: the table was written with another type.
     #[error("{table}: a row does not decode as {expected}; was the table written with another type?")]
     Decode {
-        /// The table.
+        /// Name of the table.
         table: Arc<str>,
-        /// The expected type.
+        /// Name of the expected type.
         expected: &'static str,
     },
     /// The savepoint belongs to another transaction, or was made after a savepoint to which the transaction has rolled
     /// back.
     #[error("the savepoint is not one of this transaction, or was taken back itself; go back to an older one")]
     Savepoint,
-    /// An earlier error of this transaction permits only a rollback.
+    /// An earlier error of this transaction permits no statement, only a rollback.
     #[error("an earlier error ended this transaction; roll back")]
     Ended,
     /// The table was created with another type of keys, rows or index keys: their bytes would be misinterpreted.
@@ -353,9 +354,9 @@ pub enum TxnError {
          it with 'raw_table' for statements on bytes"
     )]
     OtherCodec {
-        /// The table.
+        /// Name of the table.
         table: Arc<str>,
-        /// `key`, `row`, or `index` and its name.
+        /// Part of the table whose types differ: `key`, `row`, or `index` and its name.
         part: Arc<str>,
         /// Codec in the catalog (see [`Codec`](crate::Codec)); `raw` for a table created by `raw_table`.
         stored: Arc<str>,
@@ -367,15 +368,15 @@ pub enum TxnError {
     ForeignHandle {
         /// Number of the table in the database that issued the handle.
         number: u32,
-        /// The database of the failed call.
+        /// Directory of the database that received the failed call.
         database: Arc<str>,
     },
     /// The source of a row that is written piece by piece could not be read.
     #[error("{table}: the source of a row could not be read: {error}")]
     Source {
-        /// The table.
+        /// Name of the table.
         table: Arc<str>,
-        /// The source's error.
+        /// Error of the source.
         error: Arc<std::io::Error>,
     },
     /// The table's indexes differ from the declared ones, or the table is not in the state that the call requires.
@@ -386,14 +387,14 @@ pub enum TxnError {
         /// Description of the mismatch.
         what: String,
     },
-    /// The table was dropped, or its indexes were changed, while a handle of it was in use or a statement waited for it.
-    /// The transaction can only be rolled back. Open the table again, which creates a dropped table anew.
+    /// The table was dropped, or its indexes were changed, while a handle of it was in use or a statement waited for it. The
+    /// transaction can only be rolled back. Open the table again; this creates the table if it was dropped.
     #[error("{table}: the table was dropped, or its indexes were changed; roll back, and open it again")]
     Dropped {
-        /// The table.
+        /// Name of the table.
         table: Arc<str>,
     },
-    /// A lower layer failed.
+    /// Error of a layer below transactions: files, pages, the log or the buffer pool.
     #[error(transparent)]
     Storage(#[from] StorageError),
 }
@@ -424,13 +425,13 @@ pub enum OpenError {
     /// The directory contains no database, and creation was not requested.
     #[error("{directory}: no database here")]
     Missing {
-        /// The directory.
+        /// Path of the directory.
         directory: String,
     },
     /// The directory does not contain a database, but something else.
     #[error("{directory}: not a database ({why})")]
     NotADatabase {
-        /// The directory.
+        /// Path of the directory.
         directory: String,
         /// Description of the contents that were found.
         why: String,
@@ -438,15 +439,15 @@ pub enum OpenError {
     /// Another process has the database open.
     #[error("{directory}: in use by process {holder}; stop it or choose another directory")]
     InUse {
-        /// The directory.
+        /// Path of the directory.
         directory: String,
-        /// The process that has the database open, as far as known.
+        /// Number of the process that has the database open, or "another" if unknown.
         holder: String,
     },
     /// The directory cannot be used.
     #[error("{directory}: {source}")]
     Directory {
-        /// The directory.
+        /// Path of the directory.
         directory: String,
         /// The error of the operating system.
         source: io::Error,
@@ -456,7 +457,7 @@ pub enum OpenError {
     Setting {
         /// Name of the setting.
         setting: &'static str,
-        /// Description of the error.
+        /// Description of the problem with the value.
         what: String,
     },
     /// The system refused a thread for the background services of the database or of [`Services`](crate::Services).
@@ -468,13 +469,13 @@ pub enum OpenError {
     /// The recovery callback cancelled recovery. Only redo has happened; a later open continues.
     #[error("{directory}: recovery was cancelled; a later open goes on")]
     Cancelled {
-        /// The directory.
+        /// Path of the directory.
         directory: String,
     },
     /// The catalog cannot be decoded.
     #[error(transparent)]
     Catalog(#[from] TxnError),
-    /// A lower layer failed.
+    /// Error of a layer below transactions: files, pages, the log or the buffer pool.
     #[error(transparent)]
     Storage(#[from] StorageError),
 }
@@ -486,7 +487,7 @@ pub enum CopyError {
     /// The target directory is not empty.
     #[error("{directory}: holds '{holds}'; a copy needs a directory that is empty or does not exist")]
     NotEmpty {
-        /// The directory.
+        /// Path of the directory.
         directory: String,
         /// Name of one of the files in the directory.
         holds: String,
@@ -494,13 +495,13 @@ pub enum CopyError {
     /// A database is open in the directory, or another copy is being written there.
     #[error("{directory}: in use")]
     InUse {
-        /// The directory.
+        /// Path of the directory.
         directory: String,
     },
     /// The directory cannot be created or used.
     #[error("{directory}: {source}")]
     Directory {
-        /// The directory.
+        /// Path of the directory.
         directory: String,
         /// The error of the operating system.
         source: io::Error,
@@ -508,18 +509,18 @@ pub enum CopyError {
     /// The callback cancelled the copy.
     #[error("{directory}: the copy was cancelled")]
     Cancelled {
-        /// The directory.
+        /// Path of the directory.
         directory: String,
     },
-    /// The log reached its limit before the copy was complete, and the part of the log that the copy needs was given up.
-    /// Copy while fewer changes are written, or open with a larger
+    /// The log reached its size limit before the copy was complete, and the part of the log that the copy needs may have
+    /// been removed. Copy while fewer changes are written, or open with a larger
     /// [`Options::checkpoint_every`](crate::Options::checkpoint_every).
     #[error(
         "{directory}: the log reached its limit of {limit} bytes before the copy was complete; copy when less is written, \
          or open with a larger 'checkpoint_every'"
     )]
     LogLimit {
-        /// The directory.
+        /// Path of the directory.
         directory: String,
         /// Maximum size of the log in bytes.
         limit: u64,

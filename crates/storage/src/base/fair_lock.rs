@@ -1,8 +1,8 @@
-//! A fair lock on a state: callers use the state one at a time, in order of arrival.
+//! A fair lock: callers use the guarded state one at a time, in order of arrival.
 //!
-//! For callers that wait for the disk while they hold the state. They wait through the hook, so no mutex may be held
-//! meanwhile. The order matters: a caller that returns at once could otherwise take the state again before the woken waiter
-//! runs. Under an unfair scheduler that waiter would wait for ever.
+//! The lock is for callers that wait for the disk while they hold the state. They wait through the hook, so no mutex may be
+//! held meanwhile. Without the order of arrival, a caller that returns at once could take the state again before the woken
+//! waiter runs; under an unfair scheduler the waiter would wait for ever.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,18 +10,18 @@ use std::sync::Arc;
 use crate::base::hook::{BlockReason, Hook, WaitToken};
 use crate::base::sync::{Mutex, MutexGuard};
 
-/// The state, and the callers that wait for it.
+/// Guarded state, and the queue of callers that wait for it.
 #[derive(Debug)]
 pub(crate) struct FairLock<T> {
     queue: Mutex<Queue<T>>,
-    /// Reason that is reported for a wait.
+    /// Reason that the lock reports to the hook for each wait.
     reason: BlockReason,
 }
 
 /// Data guarded by the mutex.
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
-    /// `None` while a caller has it.
+    /// The guarded state; `None` while a caller has it.
     state: Option<T>,
     /// Waiting callers, in order of arrival.
     waiting: VecDeque<Arc<WaitToken>>,
@@ -32,7 +32,7 @@ impl<T> FairLock<T> {
         FairLock { queue: Mutex::new(Queue { state: Some(state), waiting: VecDeque::new() }), reason }
     }
 
-    /// Takes the state, after all earlier callers have had it.
+    /// Takes the state. Waits until all callers that arrived earlier have returned it.
     pub(crate) fn take<'t>(&'t self, hook: &'t dyn Hook) -> FairLockGuard<'t, T> {
         let guard = |state| FairLockGuard { of: self, hook, state: Some(state) };
         let mut queue = self.queue.lock();
@@ -56,7 +56,7 @@ impl<T> FairLock<T> {
         }
     }
 
-    /// Locks the mutex of the queue, which no caller holds while it has the state. Used by a mutant.
+    /// Locks the mutex of the queue. Only a mutant calls this: otherwise no caller holds the mutex while it has the state.
     pub(crate) fn lock_queue(&self) -> MutexGuard<'_, Queue<T>> {
         self.queue.lock()
     }
@@ -69,7 +69,7 @@ impl<T> Queue<T> {
     }
 }
 
-/// A place in the queue. A drop removes it, also when the waiting caller unwinds.
+/// Place of a waiting caller in the queue. A drop removes it, also when the caller unwinds.
 struct QueuedWaiter<'t, T> {
     of: &'t FairLock<T>,
     hook: &'t dyn Hook,
@@ -89,17 +89,17 @@ impl<T> Drop for QueuedWaiter<'_, T> {
     }
 }
 
-/// Exclusive use of the state, until dropped.
+/// Guard of the state, with exclusive use of it until the guard is dropped.
 #[derive(Debug)]
 pub(crate) struct FairLockGuard<'t, T> {
     of: &'t FairLock<T>,
     hook: &'t dyn Hook,
-    /// `Some` until dropped.
+    /// The guarded state; `Some` until the guard is dropped.
     state: Option<T>,
 }
 
 impl<T> FairLockGuard<'_, T> {
-    /// Returns the state; always `Some`.
+    /// Returns the guarded state; always `Some`.
     pub(crate) fn state(&mut self) -> Option<&mut T> {
         self.state.as_mut()
     }
@@ -145,7 +145,7 @@ mod tests {
 
     impl Hook for WaitObserver {
         fn block(&self, token: &WaitToken, reason: BlockReason) {
-            // Sending fails if the test has received all it needs and has dropped the receiver.
+            // Sending fails if the test has received all messages that it needs and has dropped the receiver.
             let _ = self.waits.lock().send(());
             self.threads.block(token, reason);
             assert!(!self.unwinds, "unwinds on purpose");
@@ -164,8 +164,8 @@ mod tests {
         lock.take(hook).state().into_iter().for_each(|callers| callers.push(caller));
     }
 
-    /// Regression test: a checkpointer that took one checkpoint after the other kept a copy waiting for ever (seed
-    /// 1795541343 of `torture oracle --scheduler itas`).
+    /// Regression test: a checkpointer that took checkpoints without a pause kept a copy waiting for ever (seed 1795541343
+    /// of `torture oracle --scheduler itas`).
     #[test]
     fn a_caller_that_comes_back_at_once_waits_for_those_that_were_there() {
         let lock = FairLock::new(Vec::new(), BlockReason::LogFlush);
@@ -179,7 +179,7 @@ mod tests {
                 drop(guard);
                 let seen = lock.take(&hook).state().unwrap().clone();
                 assert_eq!(seen, [1, 2].repeat(round + 1));
-                // The call of `take` above may have waited, and then has sent a message.
+                // If the call of `take` above waited, the hook has sent a message, which is discarded here.
                 while waits.try_recv().is_ok() {}
             }
         });

@@ -7,19 +7,19 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(dead_code, reason = "planned by tests alone")]
 pub(crate) enum FaultKind {
-    /// A record lock request: the transaction has too many locks.
+    /// A record lock request, which fails because the transaction has too many locks.
     Lock,
-    /// A record lock request: its owner is chosen as the victim of a deadlock.
+    /// A record lock request, which fails because its owner is chosen as the victim of a deadlock.
     Wait,
-    /// A reservation of log space: the disk is full.
+    /// A reservation of log space, which fails because the disk is full.
     Log,
-    /// A reservation of log space: a segment has to be made first.
+    /// A reservation of log space, which fails because a segment has to be made first.
     Segment,
-    /// An append to the log while pages are latched: a panic.
+    /// An append to the log while pages are latched, which panics.
     Latched,
-    /// A call from the test's own closures.
+    /// A call of a closure that belongs to the test.
     Closure,
-    /// The start of an engine thread: the system refuses it.
+    /// The start of an engine thread, which the system refuses.
     Thread,
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn should_fail(what: FaultKind) -> bool {
     fails
 }
 
-/// Plans a fault: of the calls of this kind that this thread makes from now on, the `n`-th fails.
+/// Plans a fault: the `n`-th call of this kind that this thread makes from now on fails.
 #[cfg(test)]
 pub(crate) fn plan(what: FaultKind, n: u64) {
     PLANNED.set(Some((what, n)));

@@ -1,14 +1,14 @@
-//! Detection of forks. An open database belongs to the parent process: the child has none of its threads, latches may be
-//! held there for ever, and writes of the child would conflict with those of the parent. In the child every call except a
-//! drop is refused.
+//! Detection of forks. An open database belongs to the parent process. In a child process the database has no threads, some
+//! of its latches may never be released, and writes would conflict with writes of the parent. So in a child every call
+//! except a drop is refused.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Number of forks since the count began, along the line of ancestors of this process.
+/// Number of forks by which this process descends from the process that began the count.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// Identity of a process among its ancestors and descendants: its value of `FORKS`.
+/// Identity of a process among its ancestors and descendants: the value of `FORKS` in that process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Process(u32);
 
@@ -19,7 +19,7 @@ impl Process {
         Process(FORKS.load(Ordering::Relaxed))
     }
 
-    /// Returns true if this is the current process; otherwise it is an ancestor.
+    /// Returns true if `self` is the current process; otherwise `self` is an ancestor of it.
     #[inline]
     pub(crate) fn is_this(self) -> bool {
         FORKS.load(Ordering::Relaxed) == self.0

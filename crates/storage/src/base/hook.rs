@@ -1,8 +1,8 @@
 //! The interface through which storage calls the scheduler that runs it.
 //!
-//! Storage calls out in two kinds of places. At a *point* a cooperative scheduler may switch to another fiber; storage
-//! holds no latch there. At a *block* the caller must wait until any thread calls [`Hook::wake`] on the caller's token. A
-//! wake before the block is remembered.
+//! Storage calls the scheduler in two kinds of places. At a *point* a cooperative scheduler may switch to another fiber;
+//! storage holds no latch there. At a *block* the caller must wait until a thread calls [`Hook::wake`] on the caller's
+//! token. A wake that comes before the block is remembered.
 
 use crate::base::sync::plain::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::OnceLock;
@@ -30,8 +30,8 @@ pub enum BlockReason {
 
 /// Wait state of one waiter. A waiter reuses its token for all its waits.
 ///
-/// `EMPTY -> WOKEN` by a wake, `WOKEN -> EMPTY` by the block that consumes the wake. A parked thread is `PARKED` in
-/// between.
+/// A wake changes the state from `EMPTY` to `WOKEN`; the block that consumes the wake changes it back. While a thread is
+/// parked in a block, the state is `PARKED`.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct WaitToken {
@@ -51,7 +51,7 @@ impl WaitToken {
         WaitToken::default()
     }
 
-    /// Consumes a pending wake. Returns false if there is none.
+    /// Consumes a pending wake. Returns false if no wake is pending.
     #[must_use]
     pub fn try_consume(&self) -> bool {
         self.state.compare_exchange(WOKEN, EMPTY, Ordering::Acquire, Ordering::Relaxed).is_ok()
@@ -94,7 +94,7 @@ pub enum OperationKind {
     Prefetch,
 }
 
-/// A statement on an index.
+/// A statement, with the index on which it is executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Operation {
     /// Kind of the operation.
@@ -105,28 +105,29 @@ pub struct Operation {
 }
 
 impl Operation {
-    /// Returns an operation that concerns no single index.
+    /// Returns an operation that has no single index.
     #[inline(always)]
     pub(crate) const fn of_transaction(kind: OperationKind) -> Operation {
         Operation { kind, index: 0 }
     }
 }
 
-/// The scheduler that runs storage's callers. The default is [`ThreadHook`].
+/// Scheduler of the threads and fibers that call storage. The default is [`ThreadHook`].
 pub trait Hook: Send + Sync + std::fmt::Debug {
     /// Returns true if the hook uses points. Called once, at open.
     fn is_cooperative(&self) -> bool {
         false
     }
 
-    /// Returns true if [`Hook::point`] may ever act at this site. Called once for each site, at open. If it returns false,
-    /// the point is never called, and the cache lines before it are not prefetched.
+    /// Returns true if [`Hook::point`] may run another fiber at this site. Called once for each site, at open. If it returns
+    /// false, storage never calls the point, and does not prefetch the cache lines before it.
     fn may_stop_at(&self, _site: &'static PointSite) -> bool {
         true
     }
 
-    /// A point: the hook may run another fiber. `site` is the index in [`crate::points`]. The caller holds no latch. Called
-    /// only if [`Hook::is_cooperative`], also on threads that the scheduler does not know.
+    /// Passes a point, at which the hook may run another fiber. `site` is the index of the point in [`crate::points`]. The
+    /// caller holds no latch. Called only if [`Hook::is_cooperative`] returns true, also on threads that the scheduler does
+    /// not know.
     fn point(&self, _site: u32) {}
 
     /// Marks the begin of a statement. As at a point, another fiber may run, for any length of time.
@@ -154,7 +155,7 @@ pub trait Hook: Send + Sync + std::fmt::Debug {
     fn wake(&self, token: &WaitToken);
 }
 
-/// Returns the number of this thread, which is unique in the life of the process. For [`Hook::task`].
+/// Returns the number of this thread, which is unique in the life of the process. For implementations of [`Hook::task`].
 #[inline]
 pub fn thread_number() -> u64 {
     static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
@@ -180,7 +181,7 @@ impl Default for ThreadHook {
 }
 
 impl ThreadHook {
-    /// A hook that parks at once, for service threads: they wait for long and must not take a core from workers.
+    /// Returns a hook that parks at once. For service threads: their waits are long and must not take a core from workers.
     pub fn parking() -> ThreadHook {
         ThreadHook { clock: Clock::machine(), spin_ns: 0 }
     }

@@ -2,19 +2,19 @@
 
 use std::fmt;
 
-/// Bytes of one page, on disk and in a frame.
+/// Size of a page in bytes, on disk and in a frame.
 pub const PAGE_SIZE: usize = 8192;
 
-/// Number of a page in the data file: the page lies at byte `id * PAGE_SIZE` of `pages.0`. Page 0 is the file's own header;
-/// no reference ever names it, so 0 also means "none".
+/// Number of a page in the data file: the page lies at byte `id * PAGE_SIZE` of `pages.0`. Page 0 is the header of the file.
+/// No reference names page 0, so the number 0 also means "no page".
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct PageId(pub u32);
 
 impl PageId {
-    /// "No page."
+    /// Page number that means "no page".
     pub const NONE: PageId = PageId(0);
 
-    /// Byte offset of the page in the data file.
+    /// Returns the byte offset of the page in the data file.
     pub fn offset(self) -> u64 {
         u64::from(self.0) * PAGE_SIZE as u64
     }
@@ -25,8 +25,8 @@ impl PageId {
     }
 }
 
-/// Log sequence number: the position of a record's first byte in the stream of all log bytes ever
-/// written. A record is durable once the log is flushed to the record's end. 0 is before every record.
+/// Log sequence number: the position of a record's first byte in the stream of all log bytes ever written. A record is
+/// durable once the log is flushed to the record's end. Position 0 precedes every record.
 ///
 /// A position does not identify its database: positions of different databases must not be compared.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -47,7 +47,7 @@ pub struct IndexId(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct TxnId(pub u64);
 
-/// Age of a transaction: the smaller the value, the earlier the begin. The victim of a deadlock is the youngest
+/// Age of a transaction: the smaller the value, the earlier the transaction began. The victim of a deadlock is the youngest
 /// transaction.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Age(pub(crate) u64);
@@ -57,9 +57,9 @@ pub struct Age(pub(crate) u64);
 pub(crate) struct SlotId(pub(crate) u16);
 
 impl TxnId {
-    /// Returns the number of the transaction in `slot` whose first record will lie at or after `tail`. Its records advance
-    /// the tail, so the next transaction of the slot has another number. The tail never moves back, so this holds for the
-    /// life of the database.
+    /// Returns the number of the transaction in `slot` whose first record will lie at or after `tail`. The records of the
+    /// transaction advance the tail, so the next transaction of the slot gets another number. The tail never moves back, so
+    /// numbers are unique in the life of the database.
     #[inline]
     pub(crate) fn of_first_record(tail: Lsn, slot: SlotId) -> TxnId {
         debug_assert!(

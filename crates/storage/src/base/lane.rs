@@ -1,9 +1,9 @@
 //! A lane: a thread pool that executes the background work of several databases in turns.
 //!
 //! Each piece of work has a place in the lane ([`LanePlace`]) and is executed turn by turn. A turn returns the time of the
-//! next one ([`NextTurn`]); [`LanePlace::call`] makes a turn due at once. A free thread takes the turn that has been due
+//! next turn ([`NextTurn`]); [`LanePlace::call`] makes a turn due at once. A free thread takes the turn that has been due
 //! for the longest time, so work that always has more to do delays other work by at most a turn. Threads without a turn
-//! sleep until the next one is due.
+//! sleep until the next turn is due.
 //!
 //! The lane's mutex is held only briefly, never during a turn. So a long turn occupies one thread, and delays other work
 //! only if all threads have long turns.
@@ -23,17 +23,17 @@ const NEVER: u64 = u64::MAX;
 /// Time of the next turn of a piece of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NextTurn {
-    /// At once, because there is more to do.
+    /// The next turn is due at once, because there is more to do.
     Now,
-    /// On the next call, at the latest after this duration.
+    /// The next turn is due at the next call, but after this duration at the latest.
     Within(Duration),
-    /// On the next call.
+    /// The next turn is due at the next call.
     WhenCalled,
 }
 
-/// Work that is done turn by turn.
+/// Background work that is executed turn by turn.
 pub(crate) trait Work: Send + Sync {
-    /// Does a bounded amount of the work, and returns the time of the next turn.
+    /// Executes a bounded part of the work, and returns the time of the next turn.
     fn turn(&self) -> NextTurn;
 
     /// Called after a turn has panicked. There will be no more turns.
@@ -45,7 +45,7 @@ pub(crate) struct Lane {
     state: Mutex<LaneState>,
     /// Signals that a turn has become due, or that the lane has ended.
     changed: Condvar,
-    /// Signals that a turn of leaving work has ended.
+    /// Signals that a turn of work that is leaving the lane has ended.
     left: Condvar,
     clock: Clock,
     next_id: AtomicU64,
@@ -54,7 +54,7 @@ pub(crate) struct Lane {
 #[derive(Default)]
 struct LaneState {
     tasks: Vec<LaneTask>,
-    /// Wake-up time of each sleeping thread.
+    /// Wake-up time of each sleeping thread, in nanoseconds of the lane's clock.
     sleepers: Vec<u64>,
     ended: bool,
 }
@@ -63,19 +63,19 @@ struct LaneState {
 struct LaneTask {
     id: u64,
     work: Arc<dyn Work>,
-    /// Maximum number of turns that run at once.
+    /// Maximum number of turns of this work that run at once.
     at_most: usize,
-    /// Number of turns that are running.
+    /// Number of turns of this work that are running.
     under_way: usize,
     due_ns: u64,
-    /// Number of turns that are due: each call adds one.
+    /// Number of turns of this work that are due; each call adds one.
     due: usize,
-    /// True if the work is leaving the lane or has panicked: there are no more turns.
+    /// True if the work is leaving the lane or has panicked, so that no further turn begins.
     is_over: bool,
 }
 
 impl LaneTask {
-    /// Earliest begin of the next turn.
+    /// Returns the earliest time at which the next turn may begin; `NEVER` if no turn may begin.
     fn ready_ns(&self) -> u64 {
         if self.is_over || self.under_way >= self.at_most { NEVER } else { self.due_ns }
     }
@@ -100,7 +100,7 @@ impl LaneState {
         self.tasks.iter_mut().find(|task| task.id == id)
     }
 
-    /// Earliest begin of the next turn of any task.
+    /// Returns the earliest time at which a turn of any task may begin.
     fn next_ns(&self) -> u64 {
         self.tasks.iter().map(LaneTask::ready_ns).min().unwrap_or(NEVER)
     }
@@ -139,7 +139,7 @@ impl Lane {
         }
     }
 
-    /// Returns a place for work that will [join](LanePlace::join) the lane. Calls before that are ignored.
+    /// Returns a place for work that will [join](LanePlace::join) the lane. Calls before the work joins are ignored.
     pub(crate) fn place(self: &Arc<Self>) -> LanePlace {
         LanePlace { lane: Arc::clone(self), id: self.next_id.fetch_add(1, Ordering::Relaxed) }
     }
@@ -172,7 +172,7 @@ impl Lane {
                 // The panic has been reported already, and this thread serves other work as well.
                 let _ = catch_unwind(AssertUnwindSafe(|| work.panicked()));
             }
-            // Dropped before the work leaves, so that this thread is not its last owner.
+            // The work is dropped before it may leave the lane, so that this thread is not its last owner.
             drop(work);
             state = self.state.lock();
             let now = self.clock.now_ns();
@@ -192,14 +192,14 @@ impl Lane {
         }
     }
 
-    /// Ends the threads. All work must have left.
+    /// Ends the lane: its threads return from `Lane::serve`. All work must have left the lane.
     pub(crate) fn end(&self) {
         self.state.lock().ended = true;
         self.changed.notify_all();
     }
 }
 
-/// A place in a lane, for one piece of work.
+/// Place of one piece of work in a lane.
 #[derive(Clone, Debug)]
 pub(crate) struct LanePlace {
     lane: Arc<Lane>,
@@ -238,7 +238,7 @@ impl LanePlace {
             if task.under_way == 0 {
                 let gone = state.tasks.swap_remove(at);
                 drop(state);
-                // Dropped without the mutex: the work may be the last owner of a whole database.
+                // The work is dropped while the mutex is not held, because it may be the last owner of a whole database.
                 drop(gone);
                 return;
             }
@@ -325,8 +325,8 @@ mod tests {
         }
     }
 
-    /// Case: a thread begins a long turn right after it has made the next turn of other work due, and no other thread has
-    /// checked for due turns since.
+    /// Case: a thread makes a turn of other work due and then begins a long turn, before another thread has checked for due
+    /// turns.
     #[test]
     fn a_long_turn_delays_no_other_work_while_there_is_another_thread() {
         with_lane(2, |lane| {

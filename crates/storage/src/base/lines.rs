@@ -1,4 +1,4 @@
-//! Purposes of shared cache lines, for tools that trace memory accesses.
+//! Address ranges of shared cache lines with their purposes, for tools that trace memory accesses.
 
 use std::ops::Range;
 
@@ -14,7 +14,8 @@ pub struct SharedLines {
     pub kind: &'static str,
     /// Address range of the lines.
     pub range: Range<usize>,
-    /// Distance between elements of which only the first line is meant; 0 if the whole range is meant.
+    /// Distance between two elements of the range, if only the first line of each element is meant; 0 if the whole range is
+    /// meant.
     pub every: usize,
     /// Distance between the areas that two neighbouring workers write; 0 if all workers write the same lines.
     pub per_worker: usize,

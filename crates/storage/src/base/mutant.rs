@@ -61,19 +61,20 @@ mutants! {
     SkipWriteLock = "skip-write-lock",
     /// A rollback releases its locks before it has undone anything.
     ReleaseBeforeUndo = "release-before-undo",
-    /// Transactions do not search for deadlocks.
+    /// A transaction that waits does not search for deadlocks.
     SkipDeadlockSearch = "skip-deadlock-search",
-    /// An owner that is granted a lock is not woken.
+    /// An owner whose lock request is granted is not woken.
     SkipWake = "skip-wake",
     /// A checkpoint keeps its mutex locked while it waits for the log: a fiber of the same thread that requests it blocks
     /// for ever.
     WaitWithMutex = "wait-with-mutex",
     // Superlatches.
-    /// A writer does not wait for readers of the last reader words.
+    /// A writer checks only the first two reader words, and does not wait for readers counted in the others.
     SkipReaderWord = "skip-reader-word",
-    /// A reader that has counted itself does not check again for a writer.
+    /// A reader that has counted itself does not check the latch's word again for a writer.
     SkipSecondLook = "skip-second-look",
-    /// A reader that has counted itself checks only for a writer, not for another version or set of reader words.
+    /// A reader that has counted itself checks only for a writer, not for a change of the version or of the set of reader
+    /// words.
     LookForWriterAlone = "look-for-writer-alone",
     // Points.
     /// A row that was found before a point is copied after it, without a check that its page is unchanged.
@@ -90,7 +91,7 @@ mutants! {
     SkipUndo = "skip-undo",
     /// A statement that failed half-way keeps its changes.
     SkipStatementUndo = "skip-statement-undo",
-    /// Going back to a savepoint undoes nothing.
+    /// A rollback to a savepoint undoes nothing.
     SkipSavepointUndo = "skip-savepoint-undo",
     /// A rollback keeps the entries that the transaction made in secondary indexes.
     SkipIndexUndo = "skip-index-undo",
@@ -133,7 +134,7 @@ mutants! {
     SkipLoadMark = "skip-load-mark",
     /// Pages that a bulk load owns are read into the pool.
     ReadOwnedPages = "read-owned-pages",
-    /// A page is written in place without a copy in another place first.
+    /// A page is written in place although no copy of it was written to another place first.
     SkipPageImage = "skip-page-image",
     /// A slot for page copies is reused although its pages have not been synced.
     ReuseSlotsEarly = "reuse-slots-early",
@@ -166,18 +167,18 @@ mutants! {
     SkipRestartUndo = "skip-restart-undo",
 }
 
-/// The environment variable that names the mutant.
+/// Name of the environment variable that contains the name of the active mutant.
 #[cfg(feature = "mutants")]
 pub const VARIABLE: &str = "LOCKSTEP_MUTANT";
 
-/// Returns true if this protection is disabled.
+/// Returns true if this mutant is active: the engine then lacks the protection.
 #[cfg(not(feature = "mutants"))]
 #[inline(always)]
 pub(crate) const fn is_mutant(_: Mutant) -> bool {
     false
 }
 
-/// Returns true if this protection is disabled.
+/// Returns true if this mutant is active: the engine then lacks the protection.
 #[cfg(feature = "mutants")]
 #[inline]
 pub(crate) fn is_mutant(mutant: Mutant) -> bool {

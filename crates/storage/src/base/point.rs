@@ -8,7 +8,7 @@ use super::config::LatchKind;
 use super::hook::{Hook, Operation};
 use super::sites::{NUMBERED, PointSite, points, site};
 
-/// Points in the descent for a single key.
+/// Sites of the points in a descent for a single key.
 const OF_DESCENTS: [&PointSite; 9] = [
     &site::BEFORE_ROOT,
     &site::ROOT_SEGMENT,
@@ -26,7 +26,7 @@ const OF_DESCENTS: [&PointSite; 9] = [
 pub(crate) struct Points {
     hook: Arc<dyn Hook>,
     cooperative: bool,
-    /// Bit set, by number of the site: the points at which the hook may stop. A point whose bit is clear costs one test.
+    /// Bit set, indexed by site number, of the points at which the hook may stop. A point whose bit is clear costs one test.
     /// Under latch coupling the bits of points inside optimistic reads are clear, because a latch is held there.
     live: u64,
     /// True if any point inside a descent is live.
@@ -58,7 +58,7 @@ impl Points {
     /// caller holds no latch.
     #[inline(always)]
     pub(crate) fn at(&self, site: &'static PointSite) {
-        // In most configurations no point is live, which the first test finds without the site's number.
+        // In most configurations no point is live. The first test detects this without loading the number of the site.
         if self.live != 0 && self.is_live(site) {
             self.stop(site);
         }
@@ -70,7 +70,7 @@ impl Points {
         self.live >> (site.number() % u64::BITS) & 1 == 1
     }
 
-    /// Cold and shared by all points, so that the code between two points fits the L1 instruction cache.
+    /// Calls the hook. Cold, and shared by all points, so that the code between two points fits the L1 instruction cache.
     #[inline(never)]
     fn stop(&self, site: &'static PointSite) {
         crate::base::latches::assert_none_held(site.name());

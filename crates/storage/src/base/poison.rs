@@ -12,11 +12,12 @@ use super::error::StorageError;
 use super::fork::Process;
 use super::ids::Lsn;
 
-/// Commits are accepted.
+/// State in which commits are accepted.
 const OPEN: u8 = 0;
-/// No more changes become durable. The state in memory is consistent.
+/// State in which no more changes become durable. The state in memory is consistent.
 const CLOSED: u8 = 1;
-/// A panic has left a page half changed, or a rollback has stopped half-way: the state in memory is inconsistent.
+/// State after a panic has left a page half changed, or a rollback has stopped half-way: the state in memory is
+/// inconsistent.
 const INCONSISTENT: u8 = 2;
 
 /// The switch, shared by the log, the pool and transactions.
@@ -35,13 +36,13 @@ impl Default for Poison {
 }
 
 impl Poison {
-    /// Returns true if this process is a child of the one that opened the instance.
+    /// Returns true if this process is a child of the process that opened the instance.
     #[inline]
     pub(crate) fn is_forked_child(&self) -> bool {
         !self.process.is_this()
     }
 
-    /// Closes the instance; the first cause is kept.
+    /// Closes the instance to commits. If it is closed already, its first cause is kept.
     pub(crate) fn close(&self, cause: &StorageError, durable: Lsn) {
         self.close_because(&cause.as_cause(), durable);
     }
@@ -52,13 +53,13 @@ impl Poison {
         self.state.fetch_max(CLOSED, Ordering::Release);
     }
 
-    /// Closes the instance to readers as well.
+    /// Closes the instance to commits and to readers, because the state in memory is inconsistent.
     pub(crate) fn mark_inconsistent(&self, cause: &str, durable: Lsn) {
         let _ = self.cause.set((cause.into(), durable));
         self.state.fetch_max(INCONSISTENT, Ordering::Release);
     }
 
-    /// Returns an error if the state in memory is inconsistent, or if this process is a child of the one that opened the
+    /// Returns an error if the state in memory is inconsistent, or if this process is a child of the process that opened the
     /// instance.
     #[inline]
     pub(crate) fn check_memory(&self) -> Result<(), StorageError> {
@@ -68,13 +69,13 @@ impl Poison {
         Ok(())
     }
 
-    /// Returns an error if the instance is closed.
+    /// Returns an error if the instance is closed to commits.
     #[inline]
     pub(crate) fn check(&self) -> Result<(), StorageError> {
         if self.is_closed() { Err(self.error()) } else { Ok(()) }
     }
 
-    /// Returns true if the instance is closed.
+    /// Returns true if the instance is closed to commits.
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {
         self.state.load(Ordering::Acquire) != OPEN || self.is_forked_child()

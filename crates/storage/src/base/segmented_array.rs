@@ -5,7 +5,8 @@ use std::sync::OnceLock;
 
 /// Number of entries of the first piece.
 const FIRST: usize = 64;
-/// Number of pieces after the first. Each is twice as long as the one before it: four million entries in all.
+/// Number of pieces after the first. Each piece is twice as long as the piece before it, so the array has up to four million
+/// entries.
 const PIECES: usize = 15;
 
 /// An array in pieces. A piece is allocated on first use and never moves. The first piece is allocated with the array, so

@@ -5,13 +5,13 @@
 
 #![allow(unsafe_code)]
 
-/// The purpose of a point.
+/// Purpose of a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum PointKind {
-    /// The end of a stretch of code: the next fiber finds the instructions of that stretch in the cache.
+    /// The point ends a section of code: the next fiber finds the instructions of that section in the cache.
     Instruction,
-    /// Cache lines have just been prefetched: running another fiber gives them time to arrive.
+    /// Cache lines have just been prefetched at the point: running another fiber gives them time to arrive.
     Data,
 }
 
@@ -35,27 +35,27 @@ impl PointSite {
         PointSite { name, file, line, kind }
     }
 
-    /// Name of the site, the same in every build that contains it: `btree/leaf-head`.
+    /// Returns the name of the site, which is the same in every build that contains the site: `btree/leaf-head`.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Purpose of the point.
+    /// Returns the purpose of the point.
     pub fn kind(&self) -> PointKind {
         self.kind
     }
 
-    /// Source file of the site.
+    /// Returns the source file of the site.
     pub fn file(&self) -> &'static str {
         self.file
     }
 
-    /// Line of the site in its source file.
+    /// Returns the line of the site in its source file.
     pub fn line(&self) -> u32 {
         self.line
     }
 
-    /// Number of the site: its index in [`points`] of this build.
+    /// Returns the number of the site: its index in [`points`] of this build.
     #[inline(always)]
     pub fn number(&'static self) -> u32 {
         ((std::ptr::from_ref(self).addr() - section::start().addr()) / SITE_BYTES) as u32
@@ -117,7 +117,7 @@ pub fn points() -> &'static [PointSite] {
 
 macro_rules! point_sites {
     ($($(#[$doc:meta])* $name:ident = $kind:ident $text:literal;)*) => {
-        /// The sites. All are declared here, so that one file lists the places where a transaction may be suspended.
+        /// Sites of all points. One file declares them all, and so lists the places where a transaction may be suspended.
         pub(crate) mod site {
             use super::{PointKind, PointSite};
             $(

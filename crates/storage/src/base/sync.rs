@@ -23,7 +23,7 @@ pub(crate) use parking_lot::{Mutex, MutexGuard, RwLock};
 #[cfg(shuttle)]
 pub(crate) use scheduled::{Mutex, MutexGuard, RwLock};
 
-/// Atomics of protocols, checked with shuttle.
+/// Atomics for protocols that shuttle checks.
 pub(crate) mod atomic {
     #[cfg(shuttle)]
     pub(crate) use shuttle::sync::atomic::*;
@@ -34,7 +34,7 @@ pub(crate) mod atomic {
     pub(crate) use super::sequential::Ordering;
 }
 
-/// Atomics of small structures, checked with loom; under shuttle each access to a word of a latch is a scheduling step.
+/// Atomics for small structures that loom checks. Under shuttle each access to a word of a latch is a scheduling step.
 pub(crate) mod word {
     #[cfg(loom)]
     pub(crate) use loom::sync::atomic::*;
@@ -58,8 +58,8 @@ pub(crate) mod plain {
     pub(crate) use super::sequential::Ordering;
 }
 
-/// Atomic words whose accesses are scheduling steps of shuttle. They have the size that the layouts of pages and tables
-/// need; shuttle's own atomics are larger.
+/// Atomic words whose accesses are scheduling steps of shuttle. They have the size of plain atomics, which the layouts of
+/// pages and tables require; shuttle's own atomics are larger.
 #[cfg(shuttle)]
 mod stepped {
     use std::sync::atomic::Ordering;
@@ -144,7 +144,7 @@ pub(crate) fn yield_now() {
 }
 
 /// Back-off for waits of tens of nanoseconds. It spins first. After some rounds it yields to other threads, because the
-/// thread waited for was probably preempted.
+/// awaited thread was probably preempted.
 #[derive(Debug, Default)]
 pub(crate) struct Backoff {
     rounds: u32,
@@ -165,7 +165,7 @@ impl Backoff {
     }
 }
 
-/// Asserts in debug builds that this thread holds none of the engine's mutexes; `_where` is for the message.
+/// Asserts in debug builds that this thread holds none of the engine's mutexes. The message contains `_where`.
 #[inline(always)]
 pub(crate) fn assert_none_locked(_where: &str) {
     #[cfg(all(debug_assertions, not(shuttle)))]

@@ -1,11 +1,11 @@
 //! Bulk load: builds a tree from sorted rows. Pages are filled one after the other and written without the pool.
 //!
-//! Only the allocation of the pages is logged and, at the end, the new content of the root. The pages are durable (synced)
-//! before the root's record is appended, so a crash leaves either the empty tree or the complete one. A load that is aborted
-//! frees its pages. If a crash interrupts it, the next open frees them.
+//! The load logs only the allocation of the pages and, at the end, the new content of the root. The pages are durable
+//! (synced) before the root's record is appended, so a crash leaves either the empty tree or the complete tree. A load that
+//! is aborted frees its pages. If a crash interrupts the load, the next open frees them.
 //!
-//! A page carries the LSN of the record that allocated its extent: no log record about an earlier use of its number is
-//! newer. The page is written once the log is durable to that LSN.
+//! A page carries the LSN of the record that allocated its extent: no log record about an earlier use of the page's number
+//! is newer. The page is written once the log is durable to that LSN.
 
 use std::ops::Range;
 
@@ -25,9 +25,10 @@ use crate::page::layout::{RECORD_HEAD, SLOT};
 use crate::page::slotted::Format;
 use crate::page::{PageBytes, PageMut, PageRef};
 
-/// Number of pages written at a time.
+/// Number of pages that are written with one call.
 const CHUNK: usize = 64;
-/// Fill limit of inner pages, in bytes: the first splits below do not split them at once.
+/// Fill limit of inner pages, in bytes. It leaves space for separators, so that the first splits below a page do not split
+/// the page.
 const INNER_FILL: usize = (PAGE_SIZE - SLOTS) * 9 / 10;
 
 /// Reason for which rows cannot be loaded.
@@ -35,9 +36,9 @@ const INNER_FILL: usize = (PAGE_SIZE - SLOTS) * 9 / 10;
 pub(crate) enum BulkError {
     /// The key is not greater than the preceding key.
     Order,
-    /// The key has this number of bytes, more than a page can hold.
+    /// The key has this number of bytes, and a page cannot hold the key.
     LongKey(usize),
-    /// The row has this number of bytes, more than the maximum or more than a slot of this tree holds.
+    /// The row has this number of bytes. The limit is the maximum length of a row, or the space of a slot of this tree.
     LongRow(usize),
     /// The tree already has rows.
     NotEmpty,
@@ -51,7 +52,7 @@ impl From<StorageError> for BulkError {
     }
 }
 
-/// Pages of one extent that are written together.
+/// Pages of one extent that are written with one call.
 struct Chunk {
     pages: Range<u32>,
     bytes: Vec<u8>,
@@ -72,17 +73,17 @@ impl Chunk {
     }
 }
 
-/// A page that is being filled, of any level: rows, or separators with children.
+/// A page of any level that is being filled: a leaf with rows, or an inner page with separators and children.
 struct Open {
     id: PageId,
     low: Option<Vec<u8>>,
     /// Keys and values, concatenated.
     bytes: Vec<u8>,
-    /// End of each key and of each value in `bytes`, and a word: the slot's flags in a leaf, the number of the child in an
-    /// inner page.
+    /// For each row, the end of its key and the end of its value in `bytes`, and a word: the slot's flags in a leaf, the
+    /// number of the child in an inner page.
     rows: Vec<(u32, u32, u32)>,
     used: usize,
-    /// Last child so far of an inner page.
+    /// Last child of an inner page so far.
     upper: PageId,
 }
 
@@ -143,10 +144,10 @@ pub(crate) struct BuiltTree<'a> {
 }
 
 /// Syncs the written pages and makes them the content of the trees, all in one record: a crash leaves all of the trees or
-/// none. No transaction uses the trees. Each tree is a single leaf at present, and no transaction needs its ghosts.
+/// none. No transaction uses the trees. Each tree is still a single leaf, and no transaction needs the ghosts in this leaf.
 ///
 /// # Errors
-/// See [`BulkError`]. The trees are empty after an error.
+/// See [`BulkError`]. After an error the trees are empty.
 pub(crate) fn install(
     change: StructureChange<'_>,
     rec: &mut RecordBuf,
@@ -200,7 +201,7 @@ pub(crate) fn install(
     }
 }
 
-/// Latches all the roots.
+/// Latches the roots of all trees of the load.
 fn latch_roots<'a>(
     change: StructureChange<'a>,
     roots: &[(PageId, &PageBytes)],
@@ -227,9 +228,9 @@ pub(crate) struct Builder<'a> {
     rec: RecordBuf,
     leaf: Open,
     inner: Vec<Open>,
-    /// Page numbers that come next.
+    /// Page numbers that will be used next.
     extent: Extent,
-    /// Contains the page claimed last.
+    /// Pages to write together. Contains the page whose number was claimed last.
     chunk: Chunk,
     extents: LoadExtents<'a>,
     last_key: Vec<u8>,
@@ -247,7 +248,7 @@ impl<'a> Builder<'a> {
     /// Begins to load a tree that has no rows.
     ///
     /// # Errors
-    /// No space.
+    /// No space on the disk, or too many ranges.
     pub(crate) fn new(tree: Tree, change: StructureChange<'a>) -> Result<Builder<'a>, BulkError> {
         let mut rec = RecordBuf::new();
         let mut extents = LoadExtents::new(change);
@@ -281,13 +282,13 @@ impl<'a> Builder<'a> {
         if key.len() > MAX_KEY {
             return Err(BulkError::LongKey(key.len()));
         }
-        // The fences of an overflow tree are short.
+        // An overflow tree has short fences, so a chunk may be longer than other rows.
         let longest = if self.tree.is_overflow() { overflow::CHUNK } else { MAX_RECORD.saturating_sub(key.len()) };
         if row.len() > longest {
             return Err(BulkError::LongRow(row.len()));
         }
         let need = SLOT + RECORD_HEAD + key.len() + row.len();
-        // A high fence must fit as well: the shortest one is at most one byte longer than the key.
+        // A high fence must fit as well: the shortest possible fence is at most one byte longer than the key.
         if self.leaf.used + need + key.len() + 1 > PAGE_SIZE - SLOTS && !self.leaf.rows.is_empty() {
             let whole = self.leaf.used + key.len() <= PAGE_SIZE - SLOTS;
             let shared = key.iter().zip(&self.last_key).take_while(|(a, b)| a == b).count();
@@ -349,7 +350,7 @@ impl<'a> Builder<'a> {
             open.upper = child;
             return Ok(());
         }
-        // Every child except the very first has a low fence, which is the high fence of the preceding page.
+        // Every child except the first of the level has a low fence, which is the high fence of the preceding page.
         let separator = low.unwrap_or_default();
         if open.used + SLOT + RECORD_HEAD + 2 * separator.len() > INNER_FILL {
             self.close_inner(level, Some(&separator))?;
@@ -377,7 +378,7 @@ impl<'a> Builder<'a> {
         self.add_child(level + 1, open.low.take(), id)
     }
 
-    /// Returns the next page number. Allocates a new extent when the old one is used up.
+    /// Returns the next page number. Allocates a new extent when the current extent is used up.
     fn claim_page(&mut self) -> Result<PageId, StorageError> {
         if self.extent.pages.is_empty() {
             self.extent = self.extents.take(&mut self.rec)?;

@@ -1,9 +1,9 @@
 //! Freeing of all pages of a tree, one system record at a time.
 //!
-//! The tree is emptied from its end. Each record removes the last leaf from its parent and puts it in the free list. A
-//! parent that loses its last child becomes an empty leaf itself. So after each record, and after a crash following any of
-//! them, the rest of the tree can be traversed from the root, and the work continues at that point. Between the records the
-//! tree violates its own rules (levels and fences do not fit). The caller therefore excludes all transactions, and has
+//! The tree is emptied from its end. Each record removes the last leaf from its parent and puts the leaf in the free list. A
+//! parent that loses its last child becomes an empty leaf itself. So after each record, and after a crash following any
+//! record, the rest of the tree can be traversed from the root, and the work continues with the rest. Between the records
+//! the tree violates its own rules (levels and fences do not fit). The caller therefore excludes all transactions, and has
 //! recorded durably, for a restart, that the tree is to be emptied.
 
 use super::ops::{self, PageChange};
@@ -18,9 +18,9 @@ use crate::page::header::{self, Kind};
 use crate::page::slotted::Format;
 use crate::page::{PageBytes, PageMut, PageRef};
 
-/// Kind of a page, as far as emptying the tree needs it.
+/// Shape of a page, for the traversal that empties a tree.
 enum PageShape {
-    /// A leaf with this many rows, ghosts included.
+    /// A leaf, with its number of rows, ghosts included.
     Leaf(usize),
     /// An inner page, with the number of its last child.
     Inner(PageId),
@@ -93,7 +93,7 @@ impl Tree {
         }
     }
 
-    /// Returns the last leaf, below the root's last child, and its parent, as (parent, leaf).
+    /// Returns the last leaf below `child`, the root's last child, and the leaf's parent, as (parent, leaf).
     fn last_leaf(&self, change: StructureChange<'_>, child: PageId) -> Result<(PageId, PageId), StorageError> {
         let (mut parent, mut at) = (self.root, child);
         for _ in 0..MAX_LEVELS {
@@ -106,7 +106,7 @@ impl Tree {
         Err(self.damaged(change.pool, at, "is deeper than any tree"))
     }
 
-    /// Latches the page exclusively. `None` if the page has left the pool, or if a reader holds its latch.
+    /// Latches the page exclusively. Returns `None` if the page has left the pool, or if a reader holds its latch.
     fn latch<'a>(&self, change: StructureChange<'a>, id: PageId) -> Result<Option<FrameWrite<'a>>, StorageError> {
         change.pool.get_or_load(id)?;
         let latched = change.try_latch(id);
@@ -116,7 +116,8 @@ impl Tree {
         Ok(latched)
     }
 
-    /// Removes the last leaf from its parent and frees it. This may fail silently: the caller checks the tree again.
+    /// Removes the last leaf from its parent and frees the leaf. The function may do nothing and report no error: the caller
+    /// checks the tree again.
     fn take_leaf(
         &self,
         change: StructureChange<'_>,
@@ -187,7 +188,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Returns the image of an empty leaf that replaces a page.
+    /// Returns the image of an empty leaf, to replace the content of a page.
     fn empty_leaf(&self, page: &FrameWrite<'_>) -> Box<PageBytes> {
         let mut empty = split::draft(page);
         let splits = PageRef::of(&empty).u32(header::SPLITS);

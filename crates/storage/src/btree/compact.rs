@@ -1,14 +1,14 @@
 //! Relocation of pages from the end of the file to free pages before it, one structure modification at a time.
 //!
-//! A step takes the last page in use out of use. A free page leaves the free list. A page of a tree moves to the first page
-//! of the free list, and its parent and the leaf on its left refer to the new number. The allocator's end falls by one in
-//! the same record. So a crash after any step finds a complete database with an earlier end, and the work can continue at
-//! any time.
+//! A step takes the last page in use out of use. If the page is free, it leaves the free list. If it belongs to a tree, it
+//! moves to the first page of the free list, and its parent and the leaf on its left refer to the new number. The
+//! allocator's end falls by one in the same record. So a crash after any step leaves a complete database with a lower end,
+//! and the work can continue at any time.
 //!
-//! A step only attempts its latches. A thread that allocates pages holds the allocator's latch and waits for latches of free
-//! pages, so waiting here for the allocator's latch with a free page latched would be a deadlock.
+//! A step attempts its latches and never waits for one. A thread that allocates pages holds the allocator's latch and waits
+//! for latches of free pages, so a wait for the allocator's latch with a free page latched would be a deadlock.
 //!
-//! Roots keep their numbers, because undo finds trees by them. The work ends at the first root.
+//! Roots keep their numbers, because undo finds trees by the number of the root. The work ends if the last page is a root.
 
 use std::collections::HashMap;
 
@@ -23,17 +23,17 @@ use crate::log::{RecordBuf, RecordKind};
 use crate::page::header::{self, Kind};
 use crate::page::{PageBytes, PageMut, PageRef};
 
-/// Result of a step.
+/// Result of a compaction step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CompactStep {
-    /// The last page is out of use.
+    /// The last page in use was taken out of use.
     Shorter,
-    /// Another thread was in the way: retry.
+    /// Another thread prevented the step: retry.
     Again,
     /// The last page belongs to a tree of this index. The caller has to lock its table in shared mode before it calls
     /// [`Compactor::move_last`].
     OfTree(IndexId),
-    /// The last page cannot move: no tree of the catalog contains it, or it is a root, or its kind cannot be moved.
+    /// The last page cannot move: no tree of the catalog contains it, or it is a root, or pages of its kind cannot be moved.
     Stays,
     /// There is no free page before the last one.
     Dense,
@@ -43,16 +43,17 @@ pub(crate) enum CompactStep {
 struct LastPage {
     page: PageId,
     free: PageId,
-    /// True if the page is the end of a free range.
+    /// True if the page is the last page of a free range.
     is_ranged: bool,
 }
 
-/// Compaction of the file, step by step.
+/// State of a compaction of the file, which proceeds step by step.
 pub(crate) struct Compactor {
-    /// Predecessor of each page of the free list, as far as the list was traversed. Entries are guesses.
+    /// Predecessor of each page of the free list, up to the page at which the traversal of the list stopped. Entries are
+    /// guesses.
     before: HashMap<u32, u32>,
     is_walked: bool,
-    /// Index of the last page, once it is known to belong to a tree.
+    /// Index of the last page, once the page is known to belong to a tree.
     index: IndexId,
 }
 
@@ -78,7 +79,7 @@ impl Compactor {
             return Ok(CompactStep::Dense);
         }
         let frame = match change.pool.get_or_load(last.page) {
-            // The page was never written, or is damaged: readers that refer to it get the error.
+            // The page was never written, or is damaged: a reader that follows a reference to the page gets the error.
             Err(StorageError::CorruptPage { .. }) => return Ok(CompactStep::Stays),
             frame => frame?,
         };
@@ -98,7 +99,7 @@ impl Compactor {
         }
     }
 
-    /// Removes the last page, which is free, from the free list.
+    /// Removes the last page from the free list. The page is free.
     fn unlink(
         &mut self,
         change: StructureChange<'_>,
@@ -111,7 +112,8 @@ impl Compactor {
         }
         let before = match self.before.get(&last.page.0) {
             _ if is_first => None,
-            // The recorded predecessor may have left the file since. It still looks free, and still refers to this page.
+            // The recorded predecessor may have left the used part of the file since. Its frame still looks free, and still
+            // refers to this page.
             Some(before) if *before < last.page.0 => Some(PageId(*before)),
             _ => {
                 self.is_walked = false;
@@ -277,7 +279,7 @@ struct PageMove<'a> {
 }
 
 impl<'a> PageMove<'a> {
-    /// Completes the move, with the parent latched.
+    /// Completes the move of the page. The caller has latched the parent.
     fn latched(self, rec: &mut RecordBuf, mut parent: FrameWrite<'a>) -> Result<CompactStep, StorageError> {
         let PageMove { change, tree, last, at, level, left } = self;
         let Some(mut page) = change.try_latch(last.page) else { return Ok(leave(Some(parent))) };
@@ -348,7 +350,7 @@ impl<'a> PageMove<'a> {
     }
 }
 
-/// Returns the last page in use. `None` if only the allocator and the catalog's root are left.
+/// Returns the last page in use. `None` if only the allocator's page and the catalog's root are left.
 fn last_page(change: StructureChange<'_>) -> Result<Option<LastPage>, StorageError> {
     loop {
         let space = change.pool.get_or_load(SPACE_PAGE)?;
@@ -361,7 +363,7 @@ fn last_page(change: StructureChange<'_>) -> Result<Option<LastPage>, StorageErr
     }
 }
 
-/// Takes the free range at the end out of use.
+/// Takes the free range at the end of the pages in use out of use.
 fn trim(change: StructureChange<'_>, rec: &mut RecordBuf) -> Result<CompactStep, StorageError> {
     change.pool.get_or_load(SPACE_PAGE)?;
     let Some(mut space) = space::latch_space(change) else { return Ok(CompactStep::Again) };
@@ -397,7 +399,7 @@ fn leave_all<'a>(pages: impl IntoIterator<Item = FrameWrite<'a>>) -> CompactStep
     CompactStep::Again
 }
 
-/// Makes a page refer to another one, as the record states.
+/// Changes a page so that it refers to page `to`, as the record at `lsn` states.
 fn link_to(page: &mut FrameWrite<'_>, position: usize, to: PageId, lsn: Lsn) {
     let id = page.frame().page_id();
     let done = ops::apply(&PageChange::Link { page: id, position, to }, &mut page.page_mut());
@@ -428,7 +430,7 @@ mod tests {
         freed.finish(&mut page, lsn);
     }
 
-    /// Returns the end of the pages in use, and the free list.
+    /// Returns the end of the pages in use, and the pages of the free list.
     fn list(change: StructureChange<'_>) -> (u32, Vec<u32>) {
         let space = change.pool.get_or_load(SPACE_PAGE).expect(SOUND).read(change.pool.latches());
         let (end, mut at) = space::state(space.page());
@@ -440,7 +442,7 @@ mod tests {
         (end, listed)
     }
 
-    /// Takes the last page out of use.
+    /// Takes the last page in use out of use.
     fn shorten(compactor: &mut Compactor, change: StructureChange<'_>) {
         let steps = std::iter::repeat_with(|| compactor.step(change, &mut RecordBuf::new()).expect(SOUND));
         let ended = steps.take(10).find(|step| *step != CompactStep::Again);
@@ -459,7 +461,7 @@ mod tests {
         [second, fourth, third].into_iter().for_each(|page| free(change, page));
         let mut compactor = Compactor::new();
         shorten(&mut compactor, change);
-        // The head of the list, which still refers to the second page after it has gone out of use.
+        // The first page of the free list still refers to the second page after the second page has been taken out of use.
         shorten(&mut compactor, change);
         assert_eq!(list(change), (third.0, vec![second.0]));
         free(change, first);

@@ -1,18 +1,18 @@
-//! Check for rows in a tree. Ghosts do not count: they remain after deletes, and after inserts that were rolled back.
+//! Check of a tree for rows. Ghosts do not count: they remain after deletes, and after inserts that were rolled back.
 
 use super::Tree;
 use crate::base::error::StorageError;
 use crate::buffer::BufferPool;
 use crate::page::PageRef;
 
-/// Content of a tree.
+/// Content of a tree, as `Tree::content` determines it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TreeContent {
-    /// The root is a leaf without rows. It may contain ghosts.
+    /// The root is a leaf without rows. The leaf may contain ghosts.
     Empty,
-    /// Several pages, with ghosts but no rows.
+    /// The tree has several pages, with ghosts but no rows.
     GhostPages,
-    /// At least one row, possibly of a transaction that has not ended.
+    /// The tree has at least one row, possibly a row of a transaction that has not ended.
     Rows,
 }
 

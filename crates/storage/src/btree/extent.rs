@@ -18,32 +18,34 @@ use crate::log::{RecordBuf, RecordKind};
 
 /// Minimum number of pages of an extent.
 const MIN_PAGES: usize = 64;
-/// Maximum number of pages of an extent. One record adds at most this number to the file (`recovery::restart` relies on it).
+/// Maximum number of pages of an extent. One record extends the used part of the file by at most this number of pages
+/// (`recovery::restart` relies on this limit).
 pub(crate) const MAX_PAGES: usize = 1 << 16;
-/// The next extent is this fraction of the pages that the load already has, so that the number of its ranges grows with the
-/// logarithm of its size.
+/// Divisor of the load's size: the next extent has this fraction of the pages that the load already has, so that the number
+/// of ranges grows with the logarithm of the load's size.
 const GROWTH: usize = 4;
 
 /// Consecutive pages that a load has just allocated.
 #[derive(Debug)]
 pub(super) struct Extent {
     pub(super) pages: Range<u32>,
-    /// LSN of the record that allocated them.
+    /// LSN of the record that allocated the pages.
     pub(super) lsn: Lsn,
 }
 
 impl Extent {
-    /// The first remaining pages, at most `most`.
+    /// Returns the first remaining pages of the extent, at most `most`.
     pub(super) fn first_pages(&self, most: usize) -> Range<u32> {
         self.pages.start..self.pages.end.min(self.pages.start.saturating_add(most as u32))
     }
 }
 
-/// Pages that were allocated for a tree and are not part of it yet. Dropping this before that frees them.
+/// Pages that were allocated for a tree and are not part of the tree yet. Dropping this before `LoadExtents::keep` frees
+/// the pages.
 pub(super) struct LoadExtents<'a> {
     change: StructureChange<'a>,
     ranges: Vec<Range<u32>>,
-    /// First page of the last range that the load has not used.
+    /// First page of the load's last range that the load has not used.
     rest: u32,
 }
 
@@ -52,8 +54,8 @@ impl<'a> LoadExtents<'a> {
         LoadExtents { change, ranges: Vec::new(), rest: 0 }
     }
 
-    /// Allocates more pages, and requests a flush of the log up to this record, because the pages cannot be written before
-    /// it.
+    /// Allocates more pages for the load. Requests a flush of the log up to the record of the allocation, because the pages
+    /// cannot be written before that record is durable.
     ///
     /// # Errors
     /// No space on the disk, or too many ranges.
@@ -122,12 +124,12 @@ impl<'a> LoadExtents<'a> {
         }
     }
 
-    /// Records that the load needs no page from `rest` on, in its last range.
+    /// Records that the load needs no page of its last range from `rest` on.
     pub(super) fn use_no_more(&mut self, rest: u32) {
         self.rest = rest;
     }
 
-    /// Removes the load's pages from the lists of ranges: they belong to the tree from this record on.
+    /// Removes the load's pages from the list of ranges: they belong to the tree from the current record on.
     pub(super) fn settle(&self, ranges: &mut Ranges) {
         for (i, pages) in self.ranges.iter().enumerate() {
             let rest = if i + 1 == self.ranges.len() { self.rest } else { pages.end };
@@ -147,14 +149,15 @@ impl<'a> LoadExtents<'a> {
 
 impl Drop for LoadExtents<'_> {
     fn drop(&mut self) {
-        // A panic inside the engine also closes the instance. The next open frees the pages that this cannot free.
+        // A panic inside the engine also closes the instance. In a closed instance this function cannot free the pages; the
+        // next open does.
         if !self.ranges.is_empty() && !self.change.pool.is_closed() {
             let _ = give_back(self.change, &mut RecordBuf::new(), Some(&self.ranges));
         }
     }
 }
 
-/// Withholds pages. Returns false if one cannot be withheld at the moment because a reader uses it.
+/// Withholds pages. Returns false if a page cannot be withheld at the moment because another thread uses it.
 fn withhold(change: StructureChange<'_>, pages: &Range<u32>) -> bool {
     is_mutant(Mutant::ReadOwnedPages) || pages.clone().all(|page| change.pool.withhold(PageId(page)))
 }
@@ -177,8 +180,8 @@ fn too_many(change: StructureChange<'_>) -> StorageError {
     StorageError::io("take pages", change.pool.file_name(), 0, std::io::Error::other(what))
 }
 
-/// Makes owned ranges free: `some` of them, or all. A free range at the end of the pages in use is not used again before the
-/// file grows there.
+/// Makes owned ranges free: the ranges `some`, or all owned ranges. A free range at the end of the pages in use is removed
+/// from the list and lowers that end.
 fn give_back(
     change: StructureChange<'_>,
     rec: &mut RecordBuf,
@@ -215,7 +218,7 @@ fn give_back(
     }
 }
 
-/// Called at open: frees the pages of loads that a crash interrupted, and then withholds all pages that no tree contains.
+/// Frees the pages of loads that a crash interrupted, and then withholds all pages that no tree contains. Called at open.
 ///
 /// # Errors
 /// Fails if the allocator's page cannot be read, or if the log cannot be written. On a full disk the pages stay owned until
@@ -230,14 +233,14 @@ pub(crate) fn reclaim(change: StructureChange<'_>) -> Result<(), StorageError> {
     drop(space);
     change.pool.set_pages_end(end);
     for range in ranges.iter() {
-        // No other thread uses the pool yet, so this succeeds.
+        // No other thread uses the pool yet, so the pages can be withheld.
         let _ = withhold(change, &range.pages);
     }
     Ok(())
 }
 
-/// Latches the allocator's page and settles the ranges of loads that are complete, in the record being built. Returns `None`
-/// if the page has left the pool: the caller then releases all latches, loads the page, and retries.
+/// Latches the allocator's page and settles the ranges of loads that are complete, in the log record being built. Returns
+/// `None` if the allocator's page has left the pool: the caller then releases all latches, loads the page, and retries.
 pub(super) fn settle<'a>(
     change: StructureChange<'a>,
     loads: &[&mut LoadExtents<'_>],

@@ -1,9 +1,9 @@
 //! Group search: finds up to sixteen keys at once, possibly in several trees. While the cache lines for one key are being
 //! fetched from memory, the search works on the other keys.
 //!
-//! Most keys are found in the leaf to which a shortcut leads (`buffer/shortcuts.rs`). For the others the search starts at
-//! the lowest inner level: the levels above are few pages, and in the cache. All keys pass through the same steps, and the
-//! search waits only for memory.
+//! Most keys are found in the leaf to which a shortcut leads (`buffer/shortcuts.rs`). For the other keys the search starts
+//! at the lowest inner level: the levels above consist of few pages, which are in the cache. All keys pass through the same
+//! steps, so that the search waits only for memory.
 
 use super::{MAX_LEVELS, Tree};
 use crate::base::ids::PageId;
@@ -19,9 +19,10 @@ use crate::page::slotted::{LeafPlace, SlotRange};
 ///
 /// A group descent reads each page under a separate version, and does not check that the parent still refers to the page (a
 /// single descent does). Between two pages a split or a merge may have moved a key, and the position is then in another leaf
-/// of the tree. That costs only a descent: a position is only remembered, and a statement that uses it compares it with the
-/// key on the page, under the same version (`table/locate.rs`). Only one leaf of a tree contains exactly this key, or the
-/// gap to which a missing key belongs: a page that leaves its tree is emptied before its latch is released.
+/// of the tree. Such an error costs only a descent: a position is only remembered, and a statement that uses the position
+/// compares it with the key on the page, under the same version (`table/locate.rs`). Only one leaf of a tree contains
+/// exactly this key, or the gap to which a missing key belongs: a page that leaves its tree is emptied before its latch is
+/// released.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeyHint<'p> {
     pub(crate) frame: &'p Frame,
@@ -40,8 +41,8 @@ pub(crate) type KeyQuery<'k> = (Tree, &'k [u8], usize);
 pub(crate) const GROUP: usize = 16;
 
 impl Tree {
-    /// Finds up to [`GROUP`] keys in step. Prefetches the first bytes of each row and returns its position. Skips a key if
-    /// one of its pages is not in the pool.
+    /// Finds up to [`GROUP`] keys in step. Prefetches the first bytes of each row and returns the row's position. Skips a
+    /// key if a page on its path is not in the pool.
     #[inline(never)]
     pub(crate) fn find_group<'p>(
         pool: &'p BufferPool,
@@ -49,7 +50,7 @@ impl Tree {
         found: &mut [Option<KeyHint<'p>>; GROUP],
     ) {
         if cfg!(any(miri, race_free)) {
-            // This code reads pages while they change. Its results are hints, which callers do not need.
+            // This function reads pages while they change. Its results are hints, which callers do not need.
             return;
         }
         debug_assert!(keys.len() <= GROUP);
@@ -91,7 +92,7 @@ impl Tree {
         above.come_down(pool, keys, &spots, found);
     }
 
-    /// Like [`Tree::find_group`]. Also loads pages that are not in the pool, if the pool has readers.
+    /// Like [`Tree::find_group`], but also loads pages that are not in the pool, if the pool has readers.
     pub(crate) fn find_or_fetch_group<'p>(
         pool: &'p BufferPool,
         keys: &[KeyQuery<'_>],
@@ -133,8 +134,8 @@ impl Tree {
         }
     }
 
-    /// Returns the page just above the leaf of a key, with high probability, or the leaf itself if it is the root. Its first
-    /// cache lines are prefetched but not read.
+    /// Returns the page just above the leaf of a key (correct in most cases), or the leaf itself if the leaf is the root.
+    /// The first cache lines of the page are prefetched but not read.
     #[inline(never)]
     fn lowest_inner<'p>(&self, pool: &'p BufferPool, key: &[u8]) -> Option<Hint<'p>> {
         let mut hint = Hint::new(pool.get(self.root)?, self.root);
@@ -221,10 +222,10 @@ fn ask_for_row(frame: &Frame, version: Version, position: usize, row_bytes: usiz
     true
 }
 
-/// Descents of the keys of a group to which no shortcut has led: the current page of each.
+/// Descents of the keys of a group to which no shortcut has led, with the current page of each descent.
 struct Descents<'p> {
     at: [Option<Hint<'p>>; GROUP],
-    /// A bit for each key that has a descent.
+    /// Bitmap of the keys that have a descent.
     open: u32,
 }
 
@@ -265,7 +266,8 @@ impl<'p> Descents<'p> {
         }
     }
 
-    /// Continues the descents from the lowest inner pages, whose slots were prefetched, to the positions of the keys.
+    /// Continues the descents from the lowest inner pages, whose slots were prefetched, to the leaves and the positions of
+    /// the keys.
     #[inline(never)]
     fn come_down(
         &mut self,
@@ -308,7 +310,7 @@ impl<'p> Descents<'p> {
     }
 }
 
-/// A frame that recently held a page.
+/// A frame that recently held a page on the path of a descent.
 #[derive(Clone, Copy)]
 struct Hint<'p> {
     frame: &'p Frame,
@@ -343,7 +345,8 @@ impl<'p> Hint<'p> {
         is_found.then_some(KeyHint { frame, leaf: id, version, position, exact, proven: false })
     }
 
-    /// Returns the number of the child that covers a key, if this is its inner page and has not changed.
+    /// Returns the number of the child that covers a key, if the page is an inner page of the key's path and has not
+    /// changed.
     #[inline]
     fn child(&self, key: &[u8]) -> PageId {
         let page = self.frame.bytes();

@@ -1,7 +1,7 @@
 //! Merges of nearly empty pages with a neighbour, on every level; roots that shrink.
 //!
-//! A merge moves the whole content of the right one of two neighbours under one parent into the left one, removes the right
-//! one from the parent and frees it. Inner pages are merged like leaves, so that a tree through which rows only pass
+//! A merge takes two neighbours under one parent, moves the whole content of the right page into the left page, removes the
+//! right page from the parent and frees it. Inner pages are merged like leaves, so that a tree through which rows only pass
 //! (growing keys, deleted at the other end) does not accumulate pages. A root with only one child takes over the child's
 //! content.
 
@@ -19,56 +19,56 @@ use crate::page::layout::{RECORD_HEAD, SLOT};
 use crate::page::slotted::{Format, is_high_bound, is_low_bound};
 use crate::page::{PageBytes, PageMut, PageRef, header};
 
-/// Bytes of a tree page for slots, records and fences.
+/// Number of bytes of a tree page for slots, records and fences.
 const ROOM: usize = PAGE_SIZE - header::SLOTS;
 
 /// Fill limits that determine which pages are merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MergeLimits {
-    /// A page with at least this number of bytes in use is not merged.
+    /// Number of bytes in use from which on a page is not merged.
     pub(crate) below: usize,
-    /// Two pages are merged if together they fill at most this number of bytes. If one of them is empty, they are merged
-    /// whenever they fit one page.
+    /// Maximum number of bytes in use of a merged page. If one of the two pages is empty, they are merged whenever they fit
+    /// one page.
     pub(crate) max_merged_bytes: usize,
-    /// Selects the neighbours that a page above the limit `below` may absorb. When such a neighbour was examined, this page
-    /// had more content and the two did not fit.
+    /// Selects the small neighbours that a page above the limit `below` may absorb. At the last attempt for such a
+    /// neighbour, this page had more content and the two did not fit one page.
     pub(crate) absorb: AbsorbPolicy,
 }
 
-/// Small neighbours that a page above the limit `below` absorbs.
+/// Selection of the small neighbours that a page above the limit `below` absorbs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AbsorbPolicy {
     None,
-    /// Neighbours in memory: reading one costs more than a merge saves.
+    /// Neighbours in memory: a read of a neighbour would cost more than the merge saves.
     InMemory,
     All,
 }
 
 impl MergeLimits {
-    /// For a statement in progress: merges only nearly empty pages, and leaves enough space for inserts.
+    /// Limits for a statement in progress: merges only nearly empty pages, and leaves enough space for inserts.
     pub(crate) const PASSING: MergeLimits =
         MergeLimits { below: PAGE_SIZE / 5, max_merged_bytes: PAGE_SIZE * 7 / 10, absorb: AbsorbPolicy::None };
-    /// For the purge service: merges two neighbours if one is less than half full and together they fill at most nine tenths
-    /// of a page.
+    /// Limits for the purge service: merges two neighbours if one is less than half full and together they fill at most nine
+    /// tenths of a page.
     pub(crate) const THOROUGH: MergeLimits =
         MergeLimits { below: ROOM / 2, max_merged_bytes: ROOM * 9 / 10, absorb: AbsorbPolicy::InMemory };
-    /// For compaction: the same limits, for all neighbours.
+    /// Limits for compaction: the limits of the purge service, for all neighbours.
     pub(crate) const COMPACT: MergeLimits = MergeLimits { absorb: AbsorbPolicy::All, ..MergeLimits::THOROUGH };
 
     /// Returns true if a page should be merged with a neighbour. The page may be changing.
     fn is_small(&self, page: PageRef<'_>) -> bool {
-        // A page that ascending inserts are filling would soon be split again.
+        // Ascending inserts are filling this page, so a merged page would soon be split again.
         let fills = page.is_leaf() && page.insert_run() >= ASCENDING;
         page.count() == 0 || page.used_bytes() < self.below && !fills
     }
 }
 
-/// Result of a merge attempt for the pages of a key.
+/// Result of a merge attempt for the pages on the path of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MergeResult {
     /// True if pages were merged.
     pub(crate) merged: bool,
-    /// True if a later attempt may merge more pages: another thread, a lock or a full log prevented it.
+    /// True if a later attempt may merge more pages: another thread, a lock or a full log prevented a merge.
     pub(crate) is_due: bool,
 }
 
@@ -86,14 +86,14 @@ enum MergeOutcome {
     Obstructed,
 }
 
-/// Context of a merge besides its tree.
+/// Context of a merge: everything except the tree.
 pub(crate) struct Merger<'m, 'a> {
     pub(crate) change: StructureChange<'a>,
     pub(crate) rec: &'m mut RecordBuf,
     pub(crate) limits: MergeLimits,
-    /// If true, a merge waits for space in the log. If false, a full log prevents the merge.
+    /// If true, a merge waits for space in the log. If false, a merge ends when the log is full.
     pub(crate) waits: bool,
-    /// Returns true if a lock refers to the key. Called with leaves latched.
+    /// Returns true if a lock refers to the key. This callback is called with leaves latched.
     pub(crate) referenced: &'m mut dyn FnMut(&[u8]) -> bool,
 }
 
@@ -107,23 +107,23 @@ impl Merger<'_, '_> {
     }
 }
 
-/// Two neighbours under one parent.
+/// Two neighbours under one parent, which may be merged.
 struct Pair {
-    /// Position of the separator between them.
+    /// Position in the parent of the separator between the two pages.
     position: usize,
     left: PageId,
     right: PageId,
 }
 
 impl Pair {
-    /// Returns true if the page is an inner page that has the two pages as children at this position.
+    /// Returns true if `page` is an inner page that has the two pages as children at this position.
     fn is_below(&self, page: PageRef<'_>) -> bool {
         let at = self.position;
         let has = |position: usize, child: PageId| page.child(position) == child;
         page.kind() == Some(Kind::Inner) && at < page.count() && has(at, self.left) && has(at + 1, self.right)
     }
 
-    /// Version at which the frame holds this parent with the two pages below it. `None` if it no longer does.
+    /// Returns the version at which the frame holds this parent with the two pages below it. `None` if it no longer does.
     fn version_above(&self, frame: &Frame, parent: PageId, latches: &Latching) -> Option<Version> {
         let read = frame.read(latches);
         (frame.page_id() == parent && self.is_below(read.page()) && read.is_valid()).then(|| read.version())
@@ -156,7 +156,7 @@ impl Tree {
                 break;
             }
         }
-        // Also collapses a root that an earlier merge left with one child because the log had no space.
+        // This loop also collapses a root that an earlier merge left with one child because the log had no space.
         for _ in 0..MOST {
             if !self.has_lonely_root(merger.change)? {
                 break;
@@ -185,7 +185,7 @@ impl Tree {
         let is_small = limits.is_small(node.page());
         let (count, at) = (parent.read.page().count(), parent.position);
         let child = |position: usize| parent.read.page().child(position);
-        // Try the right neighbour first. The left one of the two pages remains.
+        // Try the right neighbour first. The left page of the pair remains.
         let pairs = [at, at.wrapping_sub(1)].map(|position| {
             (position < count).then(|| Pair { position, left: child(position), right: child(position + 1) })
         });
@@ -200,7 +200,7 @@ impl Tree {
         }
         let above = parent.read.frame();
         let parent_id = above.page_id();
-        // Under plain latches both are held, and loading a page may wait.
+        // Under plain latches both guards hold latches, and loading a page may wait.
         drop((node, parent));
         let mut outcome = MergeOutcome::Stays;
         for pair in pairs.into_iter().flatten() {
@@ -229,7 +229,8 @@ impl Tree {
             let Some(parent) = above.write_at(version) else { return Ok(MergeOutcome::Obstructed) };
             match self.merge_pair(merger, parent, &pair, level)? {
                 MergeOutcome::Stays => {}
-                // For example, the name of the fence is in use. The other neighbour has another fence.
+                // For example, a lock refers to the fence between the two pages. The pair with the other neighbour has
+                // another fence.
                 MergeOutcome::Obstructed => outcome = MergeOutcome::Obstructed,
                 merged => return Ok(merged),
             }
@@ -290,8 +291,8 @@ impl Tree {
             leave(left, right, parent);
             return Ok(MergeOutcome::Stays);
         }
-        // The fence between two leaves is the name of a gap. Either the name stays in use as the key of the first row, or no
-        // lock may refer to it.
+        // The fence between two leaves is the lock name of a gap. Either this key is also the first row's key and stays in
+        // use as its name, or no lock may refer to it.
         let keeps_name = level > 0 || (right.page().count() > 0 && right.page().key(0) == fence);
         if !keeps_name && (merger.referenced)(self.lock_key(&fence)) {
             leave(left, right, parent);
@@ -321,7 +322,7 @@ impl Tree {
         left.page_mut().set_lsn(lsn);
         change.pool.note_ghosts_of(&left);
         if level == 1 {
-            // The leaf on its left had another parent before, and may be merged with it now.
+            // The first moved leaf and the leaf on its left had different parents before. They may be merged now.
             change.pool.note_due(beside);
         }
         let (position, child) = (pair.position, pair.left);
@@ -332,8 +333,8 @@ impl Tree {
         Ok(MergeOutcome::Merged)
     }
 
-    /// Returns the damaged one of two neighbours under one parent, if one is damaged. Both must be pages of this tree, on
-    /// this level, with a common fence.
+    /// Returns the damaged page of two neighbours under one parent. `None` if both are pages of this tree, on this level,
+    /// with a common fence.
     fn no_neighbours(
         &self,
         left: &FrameWrite<'_>,
@@ -402,9 +403,9 @@ impl Tree {
     }
 }
 
-/// Number of bytes that the content and the fences of both pages would take on one page. The keys on that page share another
-/// prefix than before, usually a shorter one (a longer one if a bound is stored in place of the middle fence). In an inner
-/// page, the middle fence becomes the key of the left page's last child.
+/// Returns the number of bytes that the content and the fences of both pages would take on one page. The keys on the merged
+/// page share another prefix than before, usually a shorter one (a longer one if a bound is stored in place of the middle
+/// fence). In an inner page, the middle fence becomes the key of the left page's last child.
 fn merged_bytes(left: PageRef<'_>, right: PageRef<'_>, fence: &[u8]) -> usize {
     let (low, high) = (left.low_fence(), right.high_fence());
     let prefix = match (&low, &high) {
@@ -412,12 +413,12 @@ fn merged_bytes(left: PageRef<'_>, right: PageRef<'_>, fence: &[u8]) -> usize {
         _ => 0,
     };
     let rests = |page: PageRef<'_>| {
-        // Bytes in use if all keys were stored in full.
+        // Number of bytes in use if all keys were stored in full.
         let whole = page.used_bytes() + page.count() * usize::from(page.u16(header::PREFIX_LEN));
         whole.saturating_sub(page.count() * prefix)
     };
     let separator = if left.is_leaf() { 0 } else { (SLOT + RECORD_HEAD + fence.len()).saturating_sub(prefix) };
-    // The merged page stores the middle fence on neither side.
+    // The merged page does not store the middle fence, which both pages store.
     let middle = usize::from(left.u16(header::HIGH_LEN)) + usize::from(right.u16(header::LOW_LEN));
     (rests(left) + rests(right) + separator).saturating_sub(middle)
 }

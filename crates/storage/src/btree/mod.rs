@@ -28,18 +28,18 @@ use crate::page::slotted::Format;
 
 pub(crate) use crate::page::{MAX_KEY, MAX_RECORD, MAX_VALUE};
 
-/// Upper limit on the number of levels, more than any tree can have: a longer descent means damaged pages.
+/// Upper limit on the number of levels of a tree. No tree has as many levels, so a longer descent means damaged pages.
 pub(crate) const MAX_LEVELS: usize = 48;
 
-/// Page of the page allocator.
+/// Number of the page allocator's page.
 pub(crate) const SPACE_PAGE: PageId = PageId(1);
 
-/// A tree. The number of its root page never changes.
+/// A tree: its index and its root page. The number of the root page never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tree {
-    /// Index number. The tree's pages and its lock names carry it.
+    /// Index number, which the tree's pages and lock names contain.
     pub(crate) index: IndexId,
-    /// Root page.
+    /// Number of the root page.
     pub(crate) root: PageId,
 }
 
@@ -49,7 +49,8 @@ pub(crate) struct StructureChange<'a> {
     pub(crate) pool: &'a BufferPool,
     pub(crate) log: &'a Log,
     pub(crate) slot: SlotId,
-    /// True if the modification is part of an undo: it may then use the reserves of file and log for undo (see `space`).
+    /// True if the modification is part of an undo: it may then use the file and log space that is reserved for undo (see
+    /// `space`).
     pub(crate) for_undo: bool,
 }
 
@@ -64,7 +65,7 @@ impl<'a> StructureChange<'a> {
         None
     }
 
-    /// Appends the record of a structure modification while its pages are latched.
+    /// Appends the log record of a structure modification. The caller has latched the pages of the modification.
     ///
     /// # Errors
     /// See [`AppendError`].
@@ -75,7 +76,7 @@ impl<'a> StructureChange<'a> {
         self.log.append_redo_only(self.slot, rec, after)
     }
 
-    /// Number of pages at the end of the file that this modification must not use.
+    /// Returns the number of pages at the end of the file that this modification must not use.
     fn reserved_pages(self) -> u64 {
         if self.for_undo { 0 } else { self.pool.reserved_pages() }
     }
@@ -95,7 +96,7 @@ impl Tree {
     /// Creates an empty tree on a new root page. The record is redo-only: a tree without a committed catalog row is garbage.
     ///
     /// # Errors
-    /// No space, or a failed read of the allocator's page.
+    /// No space in the file or the log, or a failed read of the allocator's page.
     pub(crate) fn create(
         index: IndexId,
         change: StructureChange<'_>,

@@ -15,12 +15,13 @@
 //!     | page u32 (forms 0 and 1) | index u32, root u32 (form 0) | key | bytes | bytes
 //! ```
 //!
-//! Form 1 omits the tree, and form 2 also the page: they are the same as in the preceding section about a row. `place` holds
-//! the slot's position in 11 bits and, above them, bits 8 to 12 of the key's length.
+//! Form 1 omits the tree, and form 2 also omits the page: the omitted fields are the same as in the preceding section about
+//! a row. The 16 bits of `place` hold the slot's position in the lower 11 bits and bits 8 to 12 of the key's length above
+//! them.
 //!
 //! Redo applies a section if the page's LSN is older than the record. Positions are physical, because the page then has
-//! exactly the state that it had before. Undo works by key, because the row may have moved since. The engine itself changes
-//! pages through [`apply`] wherever it can, so that a change and its redo share one code.
+//! exactly the state that it had when the record was written. Undo works by key, because the row may have moved since. The
+//! engine itself changes pages through [`apply`] wherever possible, so that a change and its redo share one code.
 
 use super::{MAX_KEY, MAX_VALUE, Tree};
 use crate::base::ids::{IndexId, PAGE_SIZE, PageId};
@@ -30,33 +31,33 @@ use crate::page::layout::{GHOST, OVERFLOW, RECORD_HEAD, SLOT};
 use crate::page::slotted::Format;
 use crate::page::{PageBytes, PageMut, PageRef, header};
 
-/// Operation of a section.
+/// Kind of a section: the operation on a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Op {
-    /// A row was inserted. Undone by marking the row deleted.
+    /// A row was inserted. Undo marks the row deleted.
     Insert = 1,
-    /// Bytes of a row were overwritten. Undone with the bytes before.
+    /// Bytes of a row were overwritten. Undo restores the former bytes.
     Patch = 2,
-    /// The whole value of a row (and its ghost mark) was replaced. Undone with the value before.
+    /// The whole value of a row (and its ghost mark) was replaced. Undo restores the former value.
     Replace = 3,
-    /// A row was marked deleted, or the mark was cleared. Undone by the opposite.
+    /// A row was marked deleted, or its mark was cleared. Undo sets the former mark.
     Mark = 4,
-    /// The page's whole content. Redo-only, like all operations below.
+    /// The whole content of the page was replaced. Redo-only, like all operations below.
     Image = 16,
-    /// The upper slots moved to a new right neighbour.
+    /// The upper slots of the page moved to a new right neighbour.
     Truncate = 17,
     /// A separator and its right child were added to an inner page.
     AddChild = 18,
     /// A separator and the child to its right were removed from an inner page.
     DropChild = 19,
-    /// Ghosts were removed.
+    /// Ghosts were removed from the page.
     Purge = 20,
-    /// State of the page allocator.
+    /// The state of the page allocator changed.
     Space = 21,
     /// The page was freed.
     Free = 22,
-    /// The allocator's ranges of pages that no tree contains.
+    /// The allocator's ranges of pages that no tree contains changed.
     Ranges = 23,
     /// A page pointer changed: a child of an inner page, or the successor of a leaf or of a free page.
     Link = 24,
@@ -83,17 +84,17 @@ impl Op {
     }
 }
 
-/// Location of a row according to a section.
+/// Location of a row, as a section describes it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RowAt<'a> {
     pub(crate) page: PageId,
-    /// Tree with its root, so that undo needs no catalog.
+    /// Tree of the row, including the root page, so that undo needs no catalog.
     pub(crate) tree: Tree,
     pub(crate) position: usize,
     pub(crate) key: &'a [u8],
 }
 
-/// A decoded section.
+/// A decoded section of a record's body.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PageChange<'a> {
     Insert {
@@ -107,7 +108,7 @@ pub(crate) enum PageChange<'a> {
         before: &'a [u8],
         after: &'a [u8],
     },
-    /// Values, each with the slot's flags.
+    /// The former and the new value of a row, each with the slot's flags.
     Replace {
         at: RowAt<'a>,
         before: (&'a [u8], u16),
@@ -165,7 +166,7 @@ pub(crate) enum PageChange<'a> {
 }
 
 impl PageChange<'_> {
-    /// Page that the section changes.
+    /// Returns the number of the page that the section changes.
     pub(crate) fn page(&self) -> PageId {
         match *self {
             PageChange::Insert { at, .. }
@@ -201,7 +202,7 @@ fn close(rec: &mut RecordBuf, at: usize) {
     rec.patch_u16(at + 2, bytes as u16);
 }
 
-/// Page and tree of the preceding section about a row in the record, if there is one.
+/// Page and tree of the preceding section about a row in the same record. `None` if there is no such section.
 pub(crate) type RowBefore = Option<(PageId, Tree)>;
 
 /// Adds a section about one row: its head with the place and two numbers, then the key and two byte strings.
@@ -220,7 +221,7 @@ fn put_row(rec: &mut RecordBuf, op: Op, at: &RowAt<'_>, before: RowBefore, numbe
     let bytes = head_len + at.key.len() + parts[0].len() + parts[1].len();
     debug_assert!(at.position < 1 << POSITION_BITS && at.key.len() >> 8 < 1 << (u16::BITS - POSITION_BITS));
     let place = at.position as u16 | (at.key.len() >> 8 << POSITION_BITS) as u16;
-    // Built in words: a head of single fields would be stored field by field and then copied.
+    // The head is built in words, because single fields would be stored field by field and then copied.
     let first = u64::from(op as u8 | form << 6)
         | u64::from(at.key.len() as u8) << 8
         | u64::from(bytes as u16) << 16
@@ -232,46 +233,46 @@ fn put_row(rec: &mut RecordBuf, op: Op, at: &RowAt<'_>, before: RowBefore, numbe
     rec.put_pieces(([first, second, third], head_len), [at.key, parts[0], parts[1]]);
 }
 
-/// Number of bits of a slot's position in a section about one row. The other bits of these 16 hold the bits of the key's
-/// length above the lowest 8.
+/// Number of bits of a slot's position in the 16-bit field `place` of a section about one row. The bits above hold the bits
+/// of the key's length above the lowest 8.
 const POSITION_BITS: u32 = 11;
 
-/// Position of a slot's flags in the number that holds the length of a replaced value.
+/// Bit position of a slot's flags in the field that holds the length of a replaced value.
 const FLAGS_AT: u32 = 14;
 
 /// Number of bytes before the key in a section about one row, for each form.
 const ROW_HEAD: usize = 22;
 const OF_SAME_TREE: usize = 14;
 const OF_SAME_PAGE: usize = 10;
-/// Forms of a section about one row, other than the complete form 0.
+/// Forms of a section about one row, other than form 0, which has all fields.
 const SAME_TREE: u8 = 1;
 const SAME_PAGE: u8 = 2;
 
-/// Adds an insert of a value, with the slot's flags, under the key of `at`.
+/// Adds an insert section with the key of `at`, the value, and the slot's flags.
 #[inline]
 pub(crate) fn put_insert(rec: &mut RecordBuf, at: &RowAt<'_>, before: RowBefore, (value, flags): (&[u8], u16)) {
     put_row(rec, Op::Insert, at, before, [value.len() as u16, flags], [value, &[]]);
 }
 
-/// Adds an overwrite of bytes within a row.
+/// Adds a section that overwrites bytes within a row. `bytes` holds the former and the new bytes.
 #[inline]
 pub(crate) fn put_patch(rec: &mut RecordBuf, at: &RowAt<'_>, before: RowBefore, offset: usize, bytes: (&[u8], &[u8])) {
     debug_assert_eq!(bytes.0.len(), bytes.1.len());
     put_row(rec, Op::Patch, at, before, [offset as u16, bytes.0.len() as u16], [bytes.0, bytes.1]);
 }
 
-/// Adds a replacement of a row's value and flags.
+/// Adds a section that replaces a row's value and flags.
 pub(crate) fn put_replace(rec: &mut RecordBuf, at: &RowAt<'_>, before: (&[u8], u16), after: (&[u8], u16)) {
     let number = |(value, flags): (&[u8], u16)| value.len() as u16 | flags << FLAGS_AT;
     put_row(rec, Op::Replace, at, None, [number(before), number(after)], [before.0, after.0]);
 }
 
-/// Adds the setting or clearing of a ghost mark.
+/// Adds a section for the setting or clearing of a ghost mark.
 pub(crate) fn put_mark(rec: &mut RecordBuf, at: &RowAt<'_>, before: RowBefore, ghost: bool) {
     put_row(rec, Op::Mark, at, before, [u16::from(ghost), 0], [&[], &[]]);
 }
 
-/// Range of unused bytes between the slots and the heap.
+/// Returns the range of unused bytes between the slots and the heap.
 fn hole(page: PageRef<'_>) -> (usize, usize) {
     let kind = page.kind();
     match kind {
@@ -281,7 +282,7 @@ fn hole(page: PageRef<'_>) -> (usize, usize) {
     }
 }
 
-/// Adds a page's content as an image.
+/// Adds a section with a page's whole content (a page image).
 pub(crate) fn put_image(rec: &mut RecordBuf, id: PageId, bytes: &[u8; PAGE_SIZE], page: PageRef<'_>) {
     let (from, to) = hole(page);
     let start = open(rec, Op::Image, id);
@@ -292,7 +293,7 @@ pub(crate) fn put_image(rec: &mut RecordBuf, id: PageId, bytes: &[u8; PAGE_SIZE]
     close(rec, start);
 }
 
-/// Adds the removal of the slots from `position` on.
+/// Adds a section that removes the slots from `position` on.
 pub(crate) fn put_truncate(rec: &mut RecordBuf, page: PageId, position: usize, right: PageId, high: &[u8]) {
     let start = open(rec, Op::Truncate, page);
     rec.put_u16(position as u16);
@@ -302,7 +303,8 @@ pub(crate) fn put_truncate(rec: &mut RecordBuf, page: PageId, position: usize, r
     close(rec, start);
 }
 
-/// Adds the insertion of separator `key` at `position`, with the child `left` before it and `right` after it.
+/// Adds a section that inserts the separator `key` at `position`, with the child `left` before the separator and the child
+/// `right` after it.
 pub(crate) fn put_add_child(
     rec: &mut RecordBuf,
     page: PageId,
@@ -320,7 +322,7 @@ pub(crate) fn put_add_child(
     close(rec, start);
 }
 
-/// Adds the removal of the separator at `position`. `child` replaces the children on both sides.
+/// Adds a section that removes the separator at `position`. `child` replaces the children on both sides of the separator.
 pub(crate) fn put_drop_child(rec: &mut RecordBuf, page: PageId, position: usize, child: PageId) {
     let start = open(rec, Op::DropChild, page);
     rec.put_u32(position as u32);
@@ -328,7 +330,7 @@ pub(crate) fn put_drop_child(rec: &mut RecordBuf, page: PageId, position: usize,
     close(rec, start);
 }
 
-/// Adds the removal of ghosts. The positions are in descending order.
+/// Adds a section that removes ghosts. The positions are in descending order.
 pub(crate) fn put_purge(rec: &mut RecordBuf, page: PageId, positions: &[u16]) {
     let start = open(rec, Op::Purge, page);
     rec.put_u32(positions.len() as u32);
@@ -338,7 +340,7 @@ pub(crate) fn put_purge(rec: &mut RecordBuf, page: PageId, positions: &[u16]) {
     close(rec, start);
 }
 
-/// Adds the state of the page allocator.
+/// Adds a section with the state of the page allocator.
 pub(crate) fn put_space(rec: &mut RecordBuf, page: PageId, end: u32, free: PageId) {
     let start = open(rec, Op::Space, page);
     rec.put_u32(end);
@@ -346,14 +348,14 @@ pub(crate) fn put_space(rec: &mut RecordBuf, page: PageId, end: u32, free: PageI
     close(rec, start);
 }
 
-/// Adds the freeing of a page. `next` follows it in the free list.
+/// Adds a section that frees a page. `next` follows the page in the free list.
 pub(crate) fn put_free(rec: &mut RecordBuf, page: PageId, next: PageId) {
     let start = open(rec, Op::Free, page);
     rec.put_u32(next.0);
     close(rec, start);
 }
 
-/// Adds the allocator's ranges in their encoding on the allocator's page.
+/// Adds a section with the allocator's ranges, encoded as on the allocator's page.
 pub(crate) fn put_ranges(rec: &mut RecordBuf, page: PageId, list: &[u8]) {
     let start = open(rec, Op::Ranges, page);
     rec.put_u32((list.len() / space::RANGE) as u32);
@@ -361,8 +363,8 @@ pub(crate) fn put_ranges(rec: &mut RecordBuf, page: PageId, list: &[u8]) {
     close(rec, start);
 }
 
-/// Adds a pointer change: page `to` becomes the child at `position` of an inner page, or the successor of a leaf or of a
-/// free page.
+/// Adds a section that changes a pointer: page `to` becomes the child at `position` of an inner page, or the successor of a
+/// leaf or of a free page.
 pub(crate) fn put_link(rec: &mut RecordBuf, page: PageId, position: usize, to: PageId) {
     let start = open(rec, Op::Link, page);
     rec.put_u32(position as u32);
@@ -370,14 +372,14 @@ pub(crate) fn put_link(rec: &mut RecordBuf, page: PageId, position: usize, to: P
     close(rec, start);
 }
 
-/// Iterator over the sections of a body. It ends early at invalid bytes; see [`PageChanges::is_whole`].
+/// Iterator over the sections of a record's body. The iterator ends early at invalid bytes; see [`PageChanges::is_whole`].
 #[derive(Clone, Debug)]
 pub(crate) struct PageChanges<'a> {
     body: &'a [u8],
     next: SectionAt,
 }
 
-/// Position of a section in its record's body, with the preceding row section that its decoding needs.
+/// Position of a section in its record's body, with the preceding section about a row, which the decoding needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SectionAt {
     at: usize,
@@ -390,17 +392,17 @@ impl<'a> PageChanges<'a> {
         PageChanges { body, next: SectionAt { at: 0, row: None } }
     }
 
-    /// Position of the next section.
+    /// Returns the position of the next section.
     pub(crate) fn place(&self) -> SectionAt {
         self.next
     }
 
-    /// Decodes the section at a position in the same body.
+    /// Decodes the section at the position `place` of the same body.
     pub(crate) fn at(&self, place: SectionAt) -> Option<PageChange<'a>> {
         PageChanges { body: self.body, next: place }.next()
     }
 
-    /// Returns true if every byte of the body was decoded. Call it after the last section.
+    /// Returns true if every byte of the body was decoded. Call this after the last section.
     pub(crate) fn is_whole(&self) -> bool {
         self.next.at == self.body.len()
     }
@@ -422,7 +424,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Decodes a section about a row, beginning after its length field.
+/// Decodes a section about a row. The cursor is just after the section's length field.
 fn row_section<'a>(op: Op, form: u8, key_low: u8, c: &mut Cursor<'a>, before: RowBefore) -> Option<PageChange<'a>> {
     let place = c.u16()?;
     let numbers = [c.u16()?, c.u16()?];
@@ -607,9 +609,9 @@ pub(crate) fn apply(section: &PageChange<'_>, page: &mut PageMut<'_>) -> bool {
     true
 }
 
-/// Returns true if a section read from a log fits the page in its current state: its key is at the position that the section
-/// names (or would be inserted there), and there is enough space. Restart checks this before it applies a section, so that
-/// no log, however wrong, damages a page.
+/// Returns true if a section read from a log fits the page in its current state: the section's key is at the position that
+/// the section names (or would be inserted there), and there is enough space. Restart checks this before it applies a
+/// section, so that even an incorrect log damages no page.
 pub(crate) fn fits(section: &PageChange<'_>, page: PageRef<'_>) -> bool {
     let kind = page.kind();
     let is_row = |at: &RowAt<'_>, there: bool| {
@@ -665,7 +667,7 @@ pub(crate) fn fits(section: &PageChange<'_>, page: PageRef<'_>) -> bool {
                     falls
                 })
         }
-        // These replace the whole content of the page. The content of an image is checked afterwards.
+        // These sections replace the whole content of the page. Restart checks the content of an image afterwards.
         PageChange::Image { .. } | PageChange::Free { .. } => true,
         PageChange::Space { page, .. } => page == super::SPACE_PAGE,
         PageChange::Ranges { page, list } => {
@@ -701,13 +703,13 @@ pub(crate) fn mark(page: &mut PageMut<'_>, position: usize, ghost: bool) {
     page.bump_row_version(slot);
 }
 
-/// Keeps the slots before `position` and sets a new high fence.
+/// Removes the slots from `position` on, and sets the right neighbour and the new high fence.
 fn truncate(page: &mut PageMut<'_>, position: usize, right: PageId, high: &[u8]) {
     let copy = PageBytes::boxed_of(page.bytes());
     let old = PageRef::of(&copy);
     let splits = old.u32(header::SPLITS);
     let low = old.low_fence();
-    // In an inner page, the child before the separator becomes the last child.
+    // In an inner page, the child before the separator that moves up becomes the last child.
     let upper = if old.level() == 0 { PageId::NONE } else { old.child(position) };
     page.format(&Format {
         id: old.id(),
@@ -734,7 +736,8 @@ pub(crate) mod space {
     pub(crate) const FREE: usize = header::HINTS + 4;
     /// Number of ranges of pages that no tree contains.
     pub(crate) const RANGE_COUNT: usize = header::HINTS + 8;
-    /// The ranges, in order. Each consists of its first page, and of its number of pages combined with [`OWNED`].
+    /// Offset of the ranges, which are in ascending order. Each range consists of its first page, and of its number of pages
+    /// combined with [`OWNED`].
     pub(crate) const RANGES: usize = header::SLOTS;
     /// Size of a range in bytes.
     pub(crate) const RANGE: usize = 8;
@@ -743,7 +746,7 @@ pub(crate) mod space {
     /// Bit in a range's number of pages: set if a bulk load owns the range, clear if the range is free.
     pub(crate) const OWNED: u32 = 1 << 31;
 
-    /// Number of ranges on the page.
+    /// Returns the number of ranges on the page.
     pub(crate) fn range_count(page: PageRef<'_>) -> usize {
         (page.u32(RANGE_COUNT) as usize).min(MOST_RANGES)
     }

@@ -1,13 +1,14 @@
-//! Overflow values, which do not fit a slot together with their key: the reference in the slot, and the chunks of the value.
+//! Overflow values, which do not fit a slot together with their key: a reference in the slot, and chunks that hold the
+//! value.
 //!
-//! A table has a second tree for such values, its *overflow tree*. A value is stored there as a *chain* of chunks. Each
-//! chunk is a row of the tree whose key consists of the chain's number and the chunk's number. The slot holds a reference:
-//! chain number and length. Chunks are written once and never changed. A value that replaces another is a new chain with a
-//! number that no chain has ever had. So chunks found under the number of a reference are chunks of its value, marked
-//! deleted or not, for as long as they exist.
+//! A table has a second tree for such values, its *overflow tree*. A value is stored in this tree as a *chain* of chunks.
+//! Each chunk is a row of the tree whose key consists of the chain's number and the chunk's number. The slot holds a
+//! reference: chain number and length. Chunks are written once and never changed. A value that replaces another is a new
+//! chain with a number that no chain has ever had. So chunks found under the number of a reference are chunks of the
+//! referenced value, marked deleted or not, for as long as they exist.
 //!
-//! Chunks are rows like others: logged once, by the transaction that writes them, undone by key, deleted by a mark, and
-//! removed as ghosts when no lock refers to them. A lock refers to the whole chain: see [`Tree::lock_key`].
+//! Chunks are rows like others: they are logged once, by the transaction that writes them, undone by key, deleted by a mark,
+//! and removed as ghosts when no lock refers to them. A lock refers to the whole chain: see [`Tree::lock_key`].
 
 use std::ops::Range;
 
@@ -19,7 +20,7 @@ use crate::buffer::BufferPool;
 use crate::log::RecordBuf;
 use crate::page::layout::{RECORD_HEAD, SLOT, SLOTS};
 
-/// Number of bytes of a chunk, except for the last of a chain. Two of them fill a leaf.
+/// Number of bytes of each chunk of a chain except the last. Two such chunks fill a leaf.
 pub(crate) const CHUNK: usize = 3968;
 /// Maximum length of a value in bytes.
 pub(crate) const MAX_LARGE: usize = u32::MAX as usize;
@@ -29,7 +30,7 @@ const _: () = assert!(
         && SLOTS + 2 * CHUNK_KEY + 2 * (SLOT + RECORD_HEAD + CHUNK_KEY + CHUNK) <= crate::base::ids::PAGE_SIZE
 );
 
-/// Number of bytes of a chain's number, with which the keys of its chunks begin.
+/// Number of bytes of a chain's number in a key. The keys of all chunks of the chain begin with it.
 const CHAIN_KEY: usize = 12;
 const CHUNK_KEY: usize = CHAIN_KEY + 4;
 
@@ -46,7 +47,7 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
-    /// Common beginning of the keys of all its chunks.
+    /// Returns the common beginning of the keys of all chunks of the chain.
     pub(crate) fn key(self) -> [u8; CHAIN_KEY] {
         let mut key = [0; CHAIN_KEY];
         key[..8].copy_from_slice(&self.number.to_be_bytes());
@@ -54,7 +55,7 @@ impl Chain {
         key
     }
 
-    /// Key of a chunk.
+    /// Returns the key of the chunk with this number.
     pub(crate) fn chunk(self, number: usize) -> [u8; CHUNK_KEY] {
         let mut key = [0; CHUNK_KEY];
         key[..CHAIN_KEY].copy_from_slice(&self.key());
@@ -74,13 +75,14 @@ impl Chain {
 /// Reference that a slot holds in place of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reference {
-    /// The value is the last bytes of the key (this number of bytes), as in the entries of most indexes.
+    /// The value consists of the last bytes of the key, as in the entries of most indexes. Contains the number of these
+    /// bytes.
     OfKey(usize),
     /// The value is a chain of this length in bytes.
     Chain(Chain, usize),
 }
 
-/// Encoded reference.
+/// Encoded form of a `Reference`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReferenceBytes {
     bytes: [u8; 16],
@@ -111,7 +113,7 @@ impl Reference {
         ReferenceBytes { bytes, len }
     }
 
-    /// Decodes the reference in a slot. `None` if the bytes are not a reference.
+    /// Decodes the reference in a slot. Returns `None` if the bytes are not a reference.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Reference> {
         if let Ok(len) = <[u8; 2]>::try_from(bytes) {
             return Some(Reference::OfKey(usize::from(u16::from_le_bytes(len))));
@@ -124,24 +126,25 @@ impl Reference {
     }
 }
 
-/// Number of chunks of a value of `len` bytes.
+/// Returns the number of chunks of a value of `len` bytes.
 pub(crate) fn chunks_of(len: usize) -> usize {
     len.div_ceil(CHUNK)
 }
 
 impl Tree {
-    /// Index number of a table's overflow tree. It follows from the number of the primary index, so it is reused when that
-    /// number is.
+    /// Returns the index number of a table's overflow tree. It is derived from the number of the primary index, so both
+    /// numbers are reused together.
     pub(crate) fn overflow_index(primary: IndexId) -> IndexId {
         IndexId(primary.0 | OVERFLOW_TREE)
     }
 
-    /// Number of the index; for an overflow tree, the number of the index whose large values it holds.
+    /// Returns the number of the index. For an overflow tree, returns the number of the index whose large values the tree
+    /// holds.
     pub(crate) fn index_number(&self) -> u32 {
         Tree::number_of(self.index)
     }
 
-    /// Number of the index to which a tree belongs, as its own tree or as its overflow tree.
+    /// Returns the number of the index to which a tree belongs, as its own tree or as its overflow tree.
     pub(crate) fn number_of(tree: IndexId) -> u32 {
         tree.0 & !OVERFLOW_TREE
     }
@@ -150,7 +153,8 @@ impl Tree {
         self.index.0 & OVERFLOW_TREE != 0
     }
 
-    /// Lock name of a key of the tree. For a chunk it is the chain, so that one lock covers all chunks of the chain.
+    /// Returns the part of a key of the tree that names its lock. For a chunk this is the chain, so that one lock covers all
+    /// chunks of the chain.
     pub(crate) fn lock_key<'k>(&self, key: &'k [u8]) -> &'k [u8] {
         if self.is_overflow() { &key[..key.len().min(CHAIN_KEY)] } else { key }
     }
@@ -212,8 +216,8 @@ impl Tree {
         chunks: usize,
     ) -> Result<(), StorageError> {
         let begins = chain.key();
-        // Under a table lock of another transaction, no lock refers to that transaction's ghosts. So only ghosts of this
-        // chain may be removed.
+        // A transaction with a table lock has no lock that refers to its ghosts. So only ghosts of this chain may be
+        // removed.
         let mut of_others = |key: &[u8]| *key != begins;
         let mut number = 0;
         while number < chunks {

@@ -3,12 +3,12 @@
 //! A page can be sound in itself and be in the wrong place: a write went to the wrong offset, was lost, or went to an older
 //! copy of the file. Even the page number may be correct. A search in such a page finds rows of other keys or misses rows of
 //! its own key, and an insert puts rows where no other search finds them. So each page read from the file is *unproved*
-//! until a descent arrives at it. The descent then compares the page's tree and both of its fences with the parent. A root
-//! has no fences.
+//! until a descent arrives at the page. The descent then compares the page's tree and both of its fences with the parent. A
+//! root has no fences.
 //!
-//! After that, the page's place is correct by construction: splits and merges change the fences of a page together with the
-//! separators above, in one record. The parent may be evicted in the meantime, and an older copy of it may be read again. So
-//! an inner page that is being proved is compared with all pages below it that are in memory and proved.
+//! After this check, the page's place is correct by construction: splits and merges change the fences of a page together
+//! with the separators above, in one record. The parent may be evicted in the meantime, and an older copy of the parent may
+//! be read again. So an inner page that is being proved is compared with all pages below it that are in memory and proved.
 //!
 //! An older copy of a page with the same fences is not detected: it is a former state of the tree.
 
@@ -19,31 +19,31 @@ use crate::buffer::frame::FrameRead;
 use crate::page::PageRef;
 use crate::page::slotted::ParentFence;
 
-/// Low and high bound of a page, as its parent assigns them.
+/// Low and high bound of a page, as the page's parent assigns them.
 type Bounds = [ParentFence; 2];
 
 /// Result of a proof.
 pub(super) enum PlacementCheck {
-    /// The page is in its proper place.
+    /// Result of the check that a page is in its proper place.
     Proved,
-    /// Something changed during the proof: retry.
+    /// Something changed during the check: retry.
     Again,
-    /// The page is not in its proper place. Contains the description of the damage.
+    /// The page is not in its proper place. The string describes the damage.
     Wrong(&'static str),
 }
 
-/// Description of a page whose fences differ from those that its parent assigns.
+/// Describes a page whose fences differ from the bounds that its parent assigns.
 const MISPLACED: &str = "does not have the bounds that the page above gives it";
 
-/// Initial capacity of a key buffer, in bytes. Buffers seldom have to grow.
+/// Initial capacity of a key buffer, in bytes. Few keys are longer.
 const KEY_GUESS: usize = 64;
 
-/// Maximum number of attempts to latch a page below.
+/// Maximum number of attempts to latch a child of the page.
 const LATCH_ATTEMPTS: u32 = 100;
 
 impl Tree {
-    /// Proves the page that `read` refers to. `above` is its parent, which the caller is reading, and the page's position in
-    /// it; the root has none.
+    /// Proves that the page that `read` refers to is in its proper place. `above` is the page's parent, which the caller is
+    /// reading, and the page's position in the parent; `None` for the root.
     #[cold]
     #[inline(never)]
     pub(super) fn prove(
@@ -56,7 +56,7 @@ impl Tree {
             bounds_of_child(above.page(), position)
         });
         let (frame, version) = (read.frame(), read.version());
-        // Under plain latches this is a shared latch.
+        // Under plain latches `read` holds a shared latch.
         drop(read);
         // The parent is held or will be validated, so this thread must not wait for a latch.
         let Some(page) = frame.try_write_at(version) else { return PlacementCheck::Again };
@@ -79,7 +79,7 @@ impl Tree {
         proof
     }
 
-    /// Returns true if a page belongs to this tree and has these bounds.
+    /// Returns true if a page belongs to this tree and has these bounds as its fences.
     fn lies_between(&self, page: PageRef<'_>, [low, high]: &Bounds) -> bool {
         let is_leaf = page.is_leaf();
         page.index() == self.index
@@ -87,8 +87,7 @@ impl Tree {
             && high.admits_high(page.high_fence().as_deref(), is_leaf)
     }
 
-    /// Compares a latched inner page with those of its children that are in memory and proved. The caller is reading page
-    /// `above`.
+    /// Compares a latched inner page with its children that are in memory and proved. The caller is reading page `above`.
     fn prove_below(&self, pool: &BufferPool, page: PageRef<'_>, above: Option<PageId>) -> PlacementCheck {
         let positions = if page.is_leaf() { 0..0 } else { 0..page.count() + 1 };
         for position in positions {
@@ -97,7 +96,7 @@ impl Tree {
                 return PlacementCheck::Wrong("leads to itself");
             }
             let Some(frame) = pool.resident(id) else { continue };
-            // No wait here: in a damaged tree, the holder of this latch may be waiting for the parent.
+            // This thread does not wait: in a damaged tree, the holder of the child's latch may be waiting for the parent.
             let latched = (0..LATCH_ATTEMPTS).find_map(|_| {
                 std::hint::spin_loop();
                 frame.try_write()
@@ -116,7 +115,7 @@ impl Tree {
         PlacementCheck::Proved
     }
 
-    /// Finds a child that is not in the place that the latched page `above` assigns. All `children` are latched.
+    /// Finds a child that is not in the place that the latched page `above` assigns. The caller has latched all `children`.
     pub(super) fn find_misplaced(
         &self,
         pool: &BufferPool,
@@ -132,7 +131,7 @@ impl Tree {
     }
 }
 
-/// Bounds that an inner page assigns to a child. `None` if the page is torn.
+/// Returns the bounds that an inner page assigns to a child. `None` if the page is torn.
 fn bounds_of_child(page: PageRef<'_>, position: usize) -> Option<Bounds> {
     let key = |i: usize| {
         let mut key = Vec::with_capacity(KEY_GUESS);

@@ -13,14 +13,14 @@ use crate::buffer::frame::FrameWrite;
 use crate::log::{AppendError, RecordBuf, RecordKind};
 
 impl Tree {
-    /// Removes the ghosts of a latched leaf to which no lock refers. Returns the number removed; zero if the log has no
-    /// segment ready.
+    /// Removes the ghosts of a latched leaf to which no lock refers. Returns the number of removed ghosts; zero if the log
+    /// has no segment ready.
     ///
     /// `referenced` is called while the leaf is latched: a transaction that locks a key later must first find it in this
     /// leaf.
     ///
     /// # Errors
-    /// Fails if the log cannot accept the record. Nothing has changed in this case.
+    /// Fails if the log cannot accept the record. The leaf is unchanged in this case.
     pub(crate) fn purge(
         &self,
         change: StructureChange<'_>,
@@ -48,8 +48,8 @@ impl Tree {
         leaf.mark_dirty(change.log.tail());
         let lsn = match change.log.append_redo_only(change.slot, rec, leaf.page().lsn()) {
             Ok(lsn) => lsn,
-            // The caller holds the leaf's latch, so this thread must not wait. Operations that need space create the
-            // segment. The ghosts are removed another time.
+            // The caller holds the leaf's latch, so this thread must not wait for a segment. Operations that need space
+            // create the segment. A later purge removes the ghosts.
             Err(AppendError::NoRoom { .. }) => return Ok(0),
             Err(AppendError::Failed(error)) => return Err(error),
         };

@@ -1,20 +1,21 @@
-//! Ranges of pages that no tree contains: a list on the allocator's page.
+//! Ranges of pages that no tree contains. They are listed on the allocator's page.
 //!
-//! A bulk load allocates pages in ranges, and *owns* them until its tree is installed. Pages that it returns become *free*
-//! ranges, from which later modifications allocate. Allocating, freeing, and the change of the root are each one record that
-//! includes the list. So after a crash every page is in exactly one of a tree, the free list, a range, or beyond the end. A
-//! restart frees the ranges that are still owned, because the load that owned them no longer exists.
+//! A bulk load allocates pages in ranges, and *owns* the ranges until its tree is installed. Pages that the load returns
+//! become *free* ranges, from which later modifications allocate. The allocation of a range, the freeing of a range, and the
+//! change of the root are each one log record that includes the list. So after a crash every page is in exactly one of a
+//! tree, the free list, a range, or beyond the end. A restart frees the ranges that are still owned, because the loads that
+//! owned them no longer exist.
 
 use std::ops::Range;
 
 use super::ops::space::{MOST_RANGES, OWNED, RANGE, RANGES, range_count};
 use crate::page::PageRef;
 
-/// A range of pages.
+/// A range of consecutive pages that no tree contains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PageRange {
     pub(crate) pages: Range<u32>,
-    /// True if a load owns the range; false if it is free.
+    /// True if a bulk load owns the range; false if the range is free.
     pub(crate) owned: bool,
 }
 
@@ -43,17 +44,17 @@ impl Ranges {
         bytes
     }
 
-    /// Iterator over the ranges.
+    /// Iterates over the ranges, in ascending order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &PageRange> {
         self.0.iter()
     }
 
-    /// Ranges that loads own.
+    /// Returns the ranges that bulk loads own.
     pub(super) fn owned(&self) -> Vec<Range<u32>> {
         self.0.iter().filter(|range| range.owned).map(|range| range.pages.clone()).collect()
     }
 
-    /// Removes the first free page, if there is one, and returns it.
+    /// Removes the first page of the free ranges and returns its number. `None` if there is no free range.
     pub(super) fn take_one(&mut self) -> Option<u32> {
         let at = self.0.iter().position(|range| !range.owned)?;
         let page = self.0[at].pages.next();
@@ -70,9 +71,9 @@ impl Ranges {
         Some(pages.start..pages.start + pages.len().min(most) as u32)
     }
 
-    /// Assigns pages to a load: the beginning of a free range, or pages beyond the end. `last` is the load's previous
-    /// range, which grows if the pages follow it. Returns false, without any change, if there is no space for one more
-    /// range.
+    /// Assigns pages to a load: the beginning of a free range, or pages beyond the end. `last` is the load's previous range,
+    /// extended if the pages directly follow it. Returns false, without any change, if the list has no space for
+    /// one more range.
     #[must_use]
     pub(super) fn own(&mut self, pages: Range<u32>, last: Option<&Range<u32>>) -> bool {
         let joins = last.is_some_and(|last| last.end == pages.start);
@@ -97,7 +98,8 @@ impl Ranges {
         true
     }
 
-    /// Removes an owned range from the list, because its pages belong to a tree. The pages from `rest` on become free.
+    /// Removes an owned range from the list, because its pages belong to a tree. The pages from `rest` on become a free
+    /// range.
     pub(super) fn settle(&mut self, pages: &Range<u32>, rest: u32) {
         let Some(at) = self.0.iter().position(|range| range.owned && range.pages == *pages) else { return };
         self.0.remove(at);
@@ -111,7 +113,7 @@ impl Ranges {
         self.settle(pages, pages.start);
     }
 
-    /// Adds a free range before the one at `at`, and joins it with adjacent free ranges.
+    /// Adds a free range before the list entry at `at`, and joins the range with adjacent free ranges.
     fn free(&mut self, at: usize, mut pages: Range<u32>) {
         let is_free = |range: Option<&PageRange>| range.filter(|range| !range.owned).map(|range| range.pages.clone());
         let mut at = at;
@@ -131,7 +133,7 @@ impl Ranges {
         self.0.insert(at, PageRange { pages, owned: false });
     }
 
-    /// Removes a free range that ends at `end`. Returns the resulting first page never used.
+    /// Removes a free range that ends at `end`. Returns the number of the first page never used after the removal.
     pub(super) fn trim(&mut self, end: u32) -> u32 {
         match self.0.pop_if(|last| !last.owned && last.pages.end == end) {
             Some(last) => last.pages.start,
@@ -146,7 +148,7 @@ mod tests {
     use crate::base::rng::Rng;
     use std::collections::BTreeMap;
 
-    /// Owner of a page in the model.
+    /// Owner of a page in the test's model.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     enum Has {
         Tree,
@@ -174,8 +176,8 @@ mod tests {
         );
     }
 
-    /// Several loads allocate ranges and end or are aborted, while single pages are allocated: no page is lost or allocated
-    /// twice.
+    /// Checks that no page is lost or allocated twice if several loads allocate ranges and end or are aborted, while single
+    /// pages are allocated.
     #[test]
     fn every_page_has_one_owner() {
         for seed in 0..200 {

@@ -1,13 +1,13 @@
 //! Search for the leaf of a key: a descent from the root. For many keys at once see [`super::group`].
 //!
 //! A descent reads the version of a page, the child's number, and the child's version. Then it validates the parent; after
-//! that the parent may change. Under `plain` latches the same code holds shared latches, so a page is released only after
-//! the next one is held (latch coupling).
+//! this check the parent may change. Under `plain` latches the same code holds shared latches, so a page is released only
+//! after the next page is held (latch coupling).
 //!
 //! Under a cooperative scheduler (and with optimistic latches), a descent prefetches the cache lines that it will read next
 //! and yields at a point until they arrive: the head of a page (header and hints), the segment of its slots, the row. Such a
-//! point is inside an optimistic read section, which is validated later in any case: the parent after the child's version
-//! was read, the leaf by the caller.
+//! point is inside an optimistic read section, which is validated in any case: the parent after the child's version was
+//! read, the leaf by the caller.
 //!
 //! A page that is not in memory ends the descent: the thread releases all latches, loads the page, and restarts the descent.
 //! So no latch is ever held during I/O.
@@ -23,30 +23,31 @@ use crate::page::PageRef;
 use crate::page::header::Kind;
 use crate::page::slotted::SlotRange;
 
-/// A leaf and the position of a key in it. Valid while the guard is valid.
+/// A leaf and the position of a key in it. Both are valid while the guard `read` is valid.
 #[derive(Debug)]
 pub(crate) struct LeafAt<'p> {
     pub(crate) read: FrameRead<'p>,
-    /// First slot whose key is not below the searched key.
+    /// Position of the first slot whose key is not below the searched key.
     pub(crate) position: usize,
-    /// True if that slot has exactly the searched key (it may be a ghost).
+    /// True if the slot at `position` has exactly the searched key (the row may be a ghost).
     pub(crate) exact: bool,
 }
 
 /// Reason for which a descent ended early.
 enum DescentEnd {
-    /// A page changed during the descent.
+    /// A page changed during the descent. The descent must be restarted.
     Again,
-    /// A page was proved to be in its proper place.
+    /// A page was proved to be in its proper place. The descent must be restarted.
     Proved,
-    /// A page is not in memory.
+    /// A page is not in memory. It must be loaded before the descent is restarted.
     Miss(PageId),
-    /// A page does not fit the tree, although nothing changed.
+    /// A page does not fit the tree, although nothing changed: the page is damaged.
     Damaged(PageId, &'static str),
 }
 
 impl DescentEnd {
-    /// Cold, like the functions below, so that the code between two points fits the L1 instruction cache.
+    /// Returns `DescentEnd::Again`. Cold, like the functions below, so that the code between two points fits the L1
+    /// instruction cache.
     #[cold]
     fn again() -> DescentEnd {
         DescentEnd::Again
@@ -57,21 +58,22 @@ impl DescentEnd {
         DescentEnd::Miss(id)
     }
 
-    /// A page is damaged only if it is still in the frame: the frame may have received another page.
+    /// Returns the error for a damaged page if the page is still in the frame. Otherwise the frame may have received another
+    /// page, and the descent must be restarted.
     #[cold]
     fn damaged(id: PageId, read: &FrameRead<'_>, what: &'static str) -> DescentEnd {
         if read.is_valid() { DescentEnd::Damaged(id, what) } else { DescentEnd::Again }
     }
 }
 
-/// An inner page on the path, and the position of the child that the descent followed.
+/// An inner page on the path of a descent, and the position of the child that the descent followed.
 pub(crate) struct Step<'p> {
     pub(crate) read: FrameRead<'p>,
     pub(crate) position: usize,
 }
 
 impl Tree {
-    /// Finds the leaf of `key` and the key's position in it. The caller validates the guard before it relies on them.
+    /// Finds the leaf of `key` and the key's position in it. The caller validates the guard before it relies on the result.
     ///
     /// # Errors
     /// Fails if a page cannot be read or is damaged.
@@ -86,7 +88,7 @@ impl Tree {
     }
 
     /// Finds the position of `key` in leaf `id`, if the leaf is still in this frame and still covers the key. For a caller
-    /// that found the leaf before. The result must be validated like the result of [`Tree::find`].
+    /// that found the leaf earlier. The caller validates the result like the result of [`Tree::find`].
     pub(crate) fn find_in<'p>(
         &self,
         pool: &'p BufferPool,
@@ -96,9 +98,9 @@ impl Tree {
         let read = pool.frame(frame).read(pool.latches());
         let page = read.page();
         // A page that leaves its tree is emptied before it is unlatched. So if this page still covers the key, it is the
-        // leaf of the key. This would not follow for another page: a load interrupted by a crash leaves pages that look like
-        // leaves of the tree. A frame that has lost its page still contains the old bytes: only the frame's page number
-        // shows the loss.
+        // leaf of the key. This would not follow for another page in the frame: a load interrupted by a crash leaves pages
+        // that look like leaves of the tree. A frame that has lost its page still contains the old bytes: only the frame's
+        // page number shows the loss.
         let same = read.frame().page_id() == id && !id.is_none() && !read.frame().is_unproved();
         let is_its_leaf = same && page.index() == self.index && page.is_leaf() && page.covers(key);
         if !is_its_leaf {
@@ -184,14 +186,14 @@ impl Tree {
         }
     }
 
-    /// Handles the end of a descent. `refused` is the page whose load was refused before.
+    /// Handles the end of a descent. `refused` is the page whose last load failed, because it did not exist or was damaged.
     #[cold]
     fn resolve(&self, pool: &BufferPool, stop: DescentEnd, refused: &mut PageId) -> Result<(), StorageError> {
         match stop {
             DescentEnd::Again | DescentEnd::Proved => Ok(()),
             DescentEnd::Miss(page) => match pool.load(page) {
-                // The page may have moved since its parent was read, and the file may have been truncated. In that case the
-                // next descent follows another pointer.
+                // The page may have moved since its parent was read, and the file may have been truncated. The next descent
+                // then follows another pointer.
                 Err(StorageError::CorruptPage { .. }) if *refused != page => {
                     *refused = page;
                     Ok(())
@@ -202,8 +204,8 @@ impl Tree {
         }
     }
 
-    /// Descends to `level`. `STEPS`: prefetch cache lines and yield at points. `child_of` receives a page and true for the
-    /// root.
+    /// Descends to `level`. If `STEPS` is true, prefetches cache lines and yields at points. `child_of` receives a page, and
+    /// true if the page is the root, and returns the position of the child to follow.
     #[inline]
     fn descend<'p, const STEPS: bool>(
         &self,
@@ -264,7 +266,8 @@ impl Tree {
         Err(DescentEnd::Damaged(id, "lies too deep"))
     }
 
-    /// Returns the first page on the path to the leaf of a key that is not in the pool. Pages before it have been proved.
+    /// Returns the first page on the path to the leaf of a key that is not in the pool. Pages above it on the path have been
+    /// proved.
     pub(super) fn missing_page(&self, pool: &BufferPool, key: &[u8]) -> Option<PageId> {
         loop {
             match self.descend::<false>(pool, |page, _| page.child_position(key), 0) {
@@ -284,7 +287,7 @@ impl Tree {
         read: FrameRead<'_>,
         parent: Option<&Step<'_>>,
     ) -> DescentEnd {
-        // The frame may have received another page since then.
+        // The frame may have received another page since the descent read it.
         match self.prove(pool, read, parent.map(|step| (&step.read, step.position))) {
             PlacementCheck::Proved => DescentEnd::Proved,
             PlacementCheck::Again => DescentEnd::Again,
@@ -300,13 +303,14 @@ impl Tree {
     }
 }
 
-/// Point at which a descent yields after it has prefetched the slots of an inner page.
+/// Returns the point at which a descent yields after it has prefetched the slots of an inner page.
 #[inline]
 fn segment(is_root: bool) -> &'static PointSite {
     if is_root { &site::ROOT_SEGMENT } else { &site::INNER_SEGMENT }
 }
 
-/// Shared by all levels, so that the code of a descent between two points fits the L1 instruction cache.
+/// Narrows the slots to search. The function is shared by all levels, so that the code of a descent between two points fits
+/// the L1 instruction cache.
 #[inline(never)]
 fn narrow_ahead(page: PageRef<'_>, key: &[u8]) -> SlotRange {
     page.narrow(key)

@@ -1,13 +1,13 @@
 //! The page allocator, whose state is on page 1.
 //!
 //! Page 1 holds the number of the first page never used and the head of the list of free pages. Each free page contains the
-//! number of the next. Allocating and freeing are parts of the system record that also links the page into its tree (or
-//! unlinks it), so a crash never loses a page or allocates it twice. Page 1 also holds ranges of pages that no tree contains
-//! ([`ranges`](super::ranges)): ranges owned by bulk loads, and free ranges, which are used after the free list.
+//! number of the next free page. Allocating and freeing are parts of the system record that also links the page into its
+//! tree (or unlinks it), so a crash never loses a page or allocates it twice. Page 1 also holds ranges of pages that no tree
+//! contains ([`ranges`](super::ranges)): ranges owned by bulk loads, and free ranges, which are used after the free list.
 //!
 //! A structure modification first *prepares*: with no latch held it loads the free pages that it may take, extends the file
-//! if these are too few, and reserves frames. Then, with its tree pages latched, it *takes* the pages, which cannot fail for
-//! lack of space. Page 1 is latched last and is never held during a wait for another page.
+//! if there are too few of them, and reserves frames. Then, with its tree pages latched, it *takes* the pages, which cannot
+//! fail for lack of space. Page 1 is latched last and is never held during a wait for another page.
 //!
 //! # Space for undo
 //!
@@ -21,11 +21,12 @@
 //!
 //! The invariant is: `pages in the file >= first page never used + reserved pages`. A transaction that reserves pages first
 //! increases the number of reserved pages, and then extends the file for the current first page never used. A modification
-//! that takes pages reads the number with page 1 latched. So either it sees the reservation and leaves the pages, or it has
-//! taken its pages before, and the reserving transaction sees that. Undo uses the pages that its own transaction has
-//! reserved. The number decreases only when the transaction ends, so until then it is too large and never too small. Pages
-//! in the free list are not counted. At restart no pages are reserved, and none need to be: the file still has the space
-//! that was reserved in it, and only undo takes pages.
+//! that takes pages reads the number of reserved pages with page 1 latched. So either the modification sees the reservation
+//! and leaves the reserved pages, or it has taken its pages before, and the reserving transaction sees the new first page
+//! never used. Undo uses the pages that its own transaction has reserved. The number decreases only when the transaction
+//! ends, so until then it is too large and never too small. Pages in the free list are not counted. At restart no pages are
+//! reserved, and no reservation is necessary: the file still has the space that was reserved in it, and only undo takes
+//! pages.
 
 pub(crate) use super::SPACE_PAGE;
 use super::ops::{self, PageChange};
@@ -40,9 +41,9 @@ use crate::log::RecordBuf;
 use crate::page::PageRef;
 use crate::page::header::Kind;
 
-/// First page that the allocator assigns.
+/// Number of the first page that the allocator assigns.
 pub(crate) const FIRST_PAGE: u32 = 2;
-/// Maximum number of pages of one modification.
+/// Maximum number of pages that one modification allocates.
 const MAX_PAGES_PER_CHANGE: usize = 4;
 
 /// Reads the allocator's state from its page: the first page never used, and the head of the free list.
@@ -54,12 +55,12 @@ pub(super) fn state(page: PageRef<'_>) -> (u32, PageId) {
 pub(super) struct AllocatorState {
     pub(super) end: u32,
     pub(super) free: PageId,
-    /// The new ranges, if they change.
+    /// The new list of ranges. `None` if the ranges do not change.
     pub(super) ranges: Option<Ranges>,
 }
 
 impl AllocatorState {
-    /// Adds the state to the record.
+    /// Adds the new state to the log record.
     pub(super) fn log(&self, rec: &mut RecordBuf) {
         ops::put_space(rec, SPACE_PAGE, self.end, self.free);
         if let Some(ranges) = &self.ranges {
@@ -91,14 +92,14 @@ pub(super) fn latch_space(change: StructureChange<'_>) -> Option<FrameWrite<'_>>
     None
 }
 
-/// Kind of a page in the free list.
+/// State of a page that the free list contains.
 enum FreeListEntry {
     Free {
         next: PageId,
     },
-    /// A page of a tree: the list is damaged.
+    /// The page belongs to a tree: the list is damaged.
     Used,
-    /// Not in memory, or latched (in a damaged file possibly by the calling thread).
+    /// The page is not in memory, or it is latched (in a damaged file possibly by the calling thread).
     Unseen,
 }
 
@@ -115,29 +116,30 @@ fn free_list_entry(change: StructureChange<'_>, id: PageId) -> FreeListEntry {
     entry
 }
 
-/// Maximum number of pages that growing one row back may take: its leaf is split until there is space. This takes at most
-/// two splits if rows take half a page each, and occasionally a split of a page above.
+/// Maximum number of pages that undo may take to make one row grow: the row's leaf is split until there is space. This takes
+/// at most two splits if rows take half a page each, and occasionally a split of an inner page.
 const PAGES_PER_ROW: u64 = 4;
-/// Number of levels above which keys are so long that an inner page has few of them. In such a tree, each split of a leaf
-/// may split all pages above it.
+/// Number of levels above which a tree is assumed to have long keys, so that an inner page has few of them. In such a tree,
+/// each split of a leaf may split all pages above it.
 const LOW_TREE_LEVELS: u64 = 4;
-/// Additional pages, once for all rows of a transaction: a split that propagates to the root, which grows.
+/// Additional pages, reserved once for all rows of a transaction: for a split that propagates to the root and makes the tree
+/// grow.
 const PAGES_ABOVE: u64 = 8;
-/// Maximum number of bytes of log for the split of a page.
+/// Maximum number of bytes of log that the split of a page takes.
 const SPLIT_RECORD: u64 = (PAGE_SIZE + 2 * MAX_KEY) as u64 + 512;
 
-/// Space that a transaction reserves in the file, so that its undo succeeds.
+/// Space in the file that a transaction reserves, so that its undo succeeds.
 #[derive(Debug, Default)]
 pub(crate) struct ReservedSpace {
     pages: u64,
-    /// Number of rows that may still shrink.
+    /// Number of rows that may still shrink with the reserved space.
     rows: u64,
-    /// Number of pages reserved for the newest of these rows.
+    /// Number of pages reserved for the newest of the rows that may still shrink.
     row_pages: u64,
     used: UsedReservation,
 }
 
-/// Number of rows that shrank, and number of pages reserved for them.
+/// Number of rows that shrank, and number of pages reserved for these rows.
 #[derive(Clone, Copy, Debug, Default)]
 struct UsedReservation {
     rows: u64,
@@ -151,18 +153,20 @@ impl ReservedSpace {
         self.rows > 0
     }
 
-    /// Records that a row shrank. Returns the number of bytes of log that its undo may take in addition to the usual.
+    /// Records that a row shrank. Returns the number of bytes of log that the undo of this change may take in addition to
+    /// the usual number.
     pub(crate) fn use_one(&mut self) -> u64 {
         self.rows -= 1;
         self.used = UsedReservation { rows: self.used.rows + 1, pages: self.used.pages + self.row_pages };
         self.row_pages * SPLIT_RECORD
     }
 
-    /// Releases the space of rows whose shrinking was undone. Returns the number of bytes of log that were reserved for it.
+    /// Releases the space of `rows` rows whose shrinking was undone. Returns the number of bytes of log that were reserved
+    /// for this undo.
     #[cold]
     pub(crate) fn give_back(&mut self, pool: &BufferPool, rows: u64) -> u64 {
         let rows = rows.min(self.used.rows);
-        // The average per row: usually all rows are of one tree.
+        // The average number of pages per row: usually all rows are of one tree.
         let fewer = if rows > 0 { self.used.pages * rows / self.used.rows } else { 0 };
         pool.release_pages(fewer);
         self.pages -= fewer;
@@ -173,7 +177,7 @@ impl ReservedSpace {
     /// Reserves enough space for one more row of a tree with this number of levels. The caller holds no latch.
     ///
     /// # Errors
-    /// No space on the device. Nothing more is reserved in this case.
+    /// No space on the device. No additional space is reserved in this case.
     pub(crate) fn reserve(&mut self, change: StructureChange<'_>, levels: u64) -> Result<(), StorageError> {
         let per_row = if levels > LOW_TREE_LEVELS { 2 * (levels + 1) } else { PAGES_PER_ROW };
         let more = per_row + if self.pages == 0 { PAGES_ABOVE } else { 0 };
@@ -189,7 +193,7 @@ impl ReservedSpace {
         Ok(())
     }
 
-    /// Releases all reserved space. Called when the transaction has ended.
+    /// Releases all reserved space. Called after the transaction has ended.
     #[inline]
     pub(crate) fn release(&mut self, pool: &BufferPool) {
         if self.pages > 0 {
@@ -199,13 +203,13 @@ impl ReservedSpace {
     }
 }
 
-/// Removes the pages from the first one never used on from the pool: their content in frames must not be written any more.
-/// The caller holds no latch. Returns false if another thread is using one of them at the moment.
+/// Removes the pages beyond the pages in use from the pool, because the content of their frames must not be written any
+/// more. The caller holds no latch. Returns false if another thread is using one of these pages at the moment.
 ///
 /// # Errors
 /// Fails if the allocator's page cannot be read.
 pub(crate) fn forget_unused(pool: &BufferPool) -> Result<bool, StorageError> {
-    /// Number of pages processed in one holding of the allocator's latch.
+    /// Number of pages processed during one hold of the allocator's latch.
     const PIECE: u32 = 4096;
     let mut above = pool.file_pages();
     loop {
@@ -215,7 +219,7 @@ pub(crate) fn forget_unused(pool: &BufferPool) -> Result<bool, StorageError> {
             continue;
         }
         let (end, _) = state(space.page());
-        // From here on, the file content of these pages is not that of their frames.
+        // From here on, the content of these pages in the file may differ from the content of their frames.
         pool.set_pages_end(end);
         let from = above.saturating_sub(PIECE).max(end);
         let forgotten = (from..above).all(|page| pool.withhold(PageId(page)));
@@ -228,9 +232,9 @@ pub(crate) fn forget_unused(pool: &BufferPool) -> Result<bool, StorageError> {
 }
 
 /// Truncates the file after the pages in use and the pages reserved for undo. The caller has removed the later pages from
-/// the pool ([`forget_unused`]) and taken a checkpoint since, so that a restart reads no record about them. Returns false,
-/// without any change, if one of these pages is in the pool again, or if an online copy of the file is in progress. The
-/// caller holds no latch.
+/// the pool ([`forget_unused`]) and taken a checkpoint since, so that a restart reads no record about these pages. Returns
+/// false, and does not truncate the file, if another thread uses one of these pages at the moment, or if an online copy of
+/// the file is in progress. The caller holds no latch.
 ///
 /// # Errors
 /// Fails if the allocator's page cannot be read, or if the file cannot be truncated.
@@ -247,7 +251,7 @@ pub(crate) fn truncate_file(pool: &BufferPool) -> Result<bool, StorageError> {
             space.release_unchanged();
             continue;
         }
-        // No page is allocated while this page is latched.
+        // No page can be allocated while the allocator's page is latched.
         let may_truncate = truncation.lower(state(space.page()).0);
         space.release_unchanged();
         if may_truncate {
@@ -269,15 +273,15 @@ pub(crate) fn first_unused(change: StructureChange<'_>) -> Result<u64, StorageEr
     }
 }
 
-/// Finds a page, among the `n` never-used pages from `end` on, that is in memory as a page of a tree: the allocator is then
-/// wrong. To assign such a page would overwrite it, or wait forever for a latch that this thread holds.
+/// Finds a page, among the `n` never-used pages from `end` on, that is in memory as a page of a tree: the allocator's state
+/// is then wrong. An assignment of such a page would overwrite the page, or wait forever for a latch that this thread holds.
 pub(super) fn first_used(change: StructureChange<'_>, end: u32, n: usize) -> Option<PageId> {
     (0..n as u32)
         .map(|i| PageId(end.saturating_add(i)))
         .find(|id| change.pool.get(*id).is_some_and(|frame| frame.page_id() == *id && is_of_tree(frame.bytes())))
 }
 
-/// Returns the next pages to be taken from free ranges, at most `n`.
+/// Returns the next pages to be taken from free ranges, at most `n` pages.
 fn from_ranges(page: PageRef<'_>, n: usize) -> Vec<u32> {
     if ops::space::range_count(page) == 0 {
         return Vec::new();
@@ -286,7 +290,7 @@ fn from_ranges(page: PageRef<'_>, n: usize) -> Vec<u32> {
     (0..n).map_while(|_| ranges.take_one()).collect()
 }
 
-/// Returns the error for an allocator that calls a page unused although a tree uses it.
+/// Returns the error for an allocator whose state says that a page was never used although a tree uses it.
 pub(super) fn called_unused(change: StructureChange<'_>, page: PageId) -> StorageError {
     damaged(change, format!("says that page {page} was never used, but it is"))
 }
@@ -295,20 +299,20 @@ fn damaged(change: StructureChange<'_>, what: String) -> StorageError {
     StorageError::CorruptPage { file: change.pool.file_name(), page: SPACE_PAGE, what }
 }
 
-/// Returns true if a tree uses the page. A page without an LSN was being created when the log refused the record: it was
-/// never used.
+/// Returns true if a tree uses the page. A page without an LSN was being created when the log refused the record: such a
+/// page was never used.
 fn is_of_tree(page: PageRef<'_>) -> bool {
     matches!(page.kind(), Some(Kind::Leaf | Kind::Inner)) && page.lsn() != Lsn::ZERO
 }
 
-/// Resources for a few pages: space in the file and frames in the pool.
+/// Resources for the pages of a modification: space in the file and frames in the pool.
 pub(crate) struct Grant<'a> {
     frames: ReservedFrames<'a>,
     n: usize,
 }
 
 impl<'a> Grant<'a> {
-    /// Makes sure that `n` pages can be taken. The caller holds no latch.
+    /// Makes sure that the modification can take `n` pages. The caller holds no latch.
     ///
     /// # Errors
     /// No space on the device, no frames, or a free page that cannot be read.
@@ -338,17 +342,18 @@ impl<'a> Grant<'a> {
                 }
                 match free_list_entry(change, free) {
                     FreeListEntry::Free { next } => (free, found) = (next, found + 1),
-                    // No thread has taken the page since it was read, so it was never free.
+                    // No thread has taken the page from the list since its number was read, so a page in use was in the
+                    // list.
                     FreeListEntry::Used if space.is_still(version) => {
                         return Err(damaged(change, format!("says that page {free} is free, but it is in use")));
                     }
-                    // The page has just been taken, or has left the pool again. `take` will detect this.
+                    // The page has just been taken, or has left the pool again. `take` will detect both cases.
                     FreeListEntry::Used | FreeListEntry::Unseen => break,
                 }
             }
             if found + ranged.len() < n {
                 let least = u64::from(end) + n as u64 + change.reserved_pages();
-                // Other threads may take pages in the meantime, so reserve more if there is space.
+                // Other threads may take pages in the meantime, so the file is extended by more pages if there is space.
                 match change.pool.ensure_file(least + 15 * n as u64) {
                     Err(StorageError::NoSpace { .. }) if change.pool.file_holds(least) => {}
                     ensured => ensured?,
@@ -369,7 +374,7 @@ impl<'a> Grant<'a> {
         let ranged = from_ranges(space.page(), self.n);
         if first_used(change, end, self.n).is_some() || ranged.iter().any(|page| first_used(change, *page, 1).is_some())
         {
-            // The next thread that prepares will report the damage.
+            // The next thread that prepares a modification will report the damage.
             space.release_unchanged();
             return None;
         }
@@ -385,12 +390,12 @@ impl<'a> Grant<'a> {
                 taken_from_ranges = true;
             } else {
                 *id = PageId(end);
-                // In a damaged allocator with a free list that was long enough, no thread has extended the file yet.
+                // In a damaged allocator whose free list was long enough, no thread has extended the file yet.
                 end = end.saturating_add(1);
             }
         }
         // Only a page beyond the old end needs file space. Another transaction may have counted pages that it reserves, and
-        // not yet extended the file.
+        // may not yet have extended the file.
         if end > in_use && !change.pool.file_holds(u64::from(end) + change.reserved_pages()) {
             space.release_unchanged();
             return None;
@@ -405,7 +410,7 @@ impl<'a> Grant<'a> {
     }
 }
 
-/// Pages allocated for a structure modification that is being built.
+/// Pages allocated for a structure modification whose record is being built.
 pub(crate) struct AllocatedPages<'a> {
     change: StructureChange<'a>,
     space: FrameWrite<'a>,
@@ -415,12 +420,12 @@ pub(crate) struct AllocatedPages<'a> {
 }
 
 impl<'a> AllocatedPages<'a> {
-    /// Returns the number of page `i`.
+    /// Returns the number of the allocated page with index `i`.
     pub(crate) fn page(&self, i: usize) -> PageId {
         self.ids[i]
     }
 
-    /// Returns a latched frame for page `i`.
+    /// Returns a latched frame for the allocated page with index `i`.
     pub(crate) fn create(&mut self, i: usize) -> FrameWrite<'a> {
         let id = self.ids[i];
         match self.change.pool.get(id) {
@@ -438,13 +443,13 @@ impl<'a> AllocatedPages<'a> {
         }
     }
 
-    /// Adds the allocator's new state to the record.
+    /// Adds the allocator's new state to the log record.
     pub(crate) fn log(&mut self, rec: &mut RecordBuf) {
         self.next.log(rec);
         self.space.mark_dirty(self.change.log.tail());
     }
 
-    /// Writes the new state to the allocator's page, sets the record's LSN, and releases the page.
+    /// Writes the allocator's new state to its page, sets the page's LSN, and releases the page's latch.
     pub(crate) fn finish(self, lsn: Lsn) {
         self.next.finish(self.change.pool, self.space, lsn);
     }
@@ -461,7 +466,7 @@ pub(crate) struct PageFreeing<'a> {
 }
 
 impl<'a> PageFreeing<'a> {
-    /// Latches the allocator and adds the freeing of `page` to the record.
+    /// Latches the allocator's page and adds the freeing of `page` to the log record.
     ///
     /// Returns `None` if the allocator's page has left the pool. The caller then releases all latches, loads the page, and
     /// retries.
@@ -475,7 +480,7 @@ impl<'a> PageFreeing<'a> {
         Some(PageFreeing { pool: change.pool, space, page, behind, next })
     }
 
-    /// Applies the change and sets the record's LSN. `freed` is the latched page itself.
+    /// Applies the change and sets the LSN of both pages to the record's LSN. `freed` is the latched page to be freed.
     pub(crate) fn finish(self, freed: &mut FrameWrite<'_>, lsn: Lsn) {
         let mut page = freed.page_mut();
         let applied = ops::apply(&PageChange::Free { page: self.page, next: self.behind }, &mut page);

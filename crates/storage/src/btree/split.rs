@@ -1,12 +1,13 @@
 //! Splits of pages, and growth of the root.
 //!
-//! A structure modification is one system record with a section per page, appended while all its pages are latched. After a
-//! crash it is present as a whole or not at all, and it is never undone (a nested top action in one record).
+//! A structure modification is one system record with a section per page, appended while all pages of the modification are
+//! latched. After a crash the modification is present as a whole or not at all, and it is never undone (a nested top action
+//! in one record).
 //!
 //! **The separator of two leaves is always the complete key of an existing row** (the first row that moves right). The gap
 //! before that row has the name of this key before and after the split, first as the gap before a row, then as the gap
 //! before the left leaf's high fence. So locks on gaps stay correct and need not be moved. The one exception is a leaf with
-//! few rows that the new key follows: there the split first checks that no transaction has locked the gap.
+//! few rows if the new key follows them: the split then first checks that no transaction has locked the gap.
 
 use super::ops::{self, PageChange};
 use super::space::Grant;
@@ -22,21 +23,21 @@ use crate::page::{PageBytes, PageMut, PageRef};
 
 /// Number of consecutive ascending inserts after which a page is split at the insert position.
 pub(super) const ASCENDING: u16 = 3;
-/// Maximum number of rows of a leaf that is split after its last row, instead of between rows, for a new row that follows
-/// it.
+/// Maximum number of rows of a leaf that is split after its last row, instead of between two rows, if the new row follows
+/// the last row.
 const FEW: usize = 3;
 
 /// Result of a split.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum SplitOutcome {
-    /// There may be space now.
+    /// The split may have made enough space.
     Room,
-    /// A transaction has locked the gap that would have to be divided. The caller waits as for an insert into the gap.
+    /// The split would divide a gap that a transaction has locked. The caller waits as for an insert into the gap.
     GapLocked,
 }
 
-/// Copy of a latched page, to be changed before another thread sees it. The log may still refuse the record, and in that
-/// case the page has to be unchanged.
+/// Returns a copy of a latched page, to be changed before another thread sees the change. The log may still refuse the
+/// record, and in that case the page has to be unchanged.
 pub(crate) fn draft(frame: &FrameWrite<'_>) -> Box<PageBytes> {
     PageBytes::boxed_of(frame.stable())
 }
@@ -46,7 +47,7 @@ pub(crate) fn put_image(rec: &mut RecordBuf, id: PageId, draft: &PageBytes) {
     ops::put_image(rec, id, draft.as_bytes(), PageRef::of(draft));
 }
 
-/// Copies the draft to its page and sets the record's LSN.
+/// Copies the draft to its page and sets the page's LSN to the LSN of the record.
 pub(crate) fn publish(frame: &mut FrameWrite<'_>, draft: &PageBytes, lsn: Lsn) {
     let mut page = frame.page_mut();
     page.bytes().copy_from_slice(draft.as_bytes());
@@ -55,9 +56,9 @@ pub(crate) fn publish(frame: &mut FrameWrite<'_>, draft: &PageBytes, lsn: Lsn) {
 
 impl Tree {
     /// Splits the page of `key` at `level`, and the pages above it if necessary. Does nothing if a record of this size fits
-    /// in the meantime. The caller holds no latch.
+    /// the page by now. The caller holds no latch.
     ///
-    /// `gap_is_free` is called with the leaf latched. It returns true if the gap at the leaf's end may be divided.
+    /// `gap_is_free` is called with the leaf latched. It returns true if the split may divide the gap at the leaf's end.
     ///
     /// # Errors
     /// No space, no frames, or a page that cannot be read.
@@ -93,7 +94,7 @@ impl Tree {
             }
             if !parent_fits {
                 drop((node, parent, grant));
-                // The parent needs space for the separator, which may be longer than the key that leads there.
+                // The parent needs space for the separator, which may be longer than `key`.
                 let longer = cut.separator.len().saturating_sub(key.len());
                 self.split(change, rec, key, level + 1, longer, gap_is_free)?;
                 continue;
@@ -158,8 +159,8 @@ impl Tree {
         }
     }
 
-    /// Moves the root's content into a new child. The root becomes an inner page above it. If pages or the log segment have
-    /// to be prepared again, nothing has happened, and the caller checks again.
+    /// Moves the root's content into a new child. The root becomes an inner page above the child. If pages or the log
+    /// segment have to be prepared again, the function changes nothing, and the caller checks again.
     fn grow(
         &self,
         change: StructureChange<'_>,
@@ -206,7 +207,8 @@ impl Tree {
 
 /// Position at which a page is cut in two.
 struct Cut {
-    /// Slots from here on move right (in an inner page, the slot at this position moves up).
+    /// Slots from this position on move to the right page. In an inner page, the slot at this position moves up to the
+    /// parent.
     position: usize,
     separator: Vec<u8>,
     /// True if the separator is not the key of an existing row, so that it divides a gap.
@@ -214,7 +216,7 @@ struct Cut {
 }
 
 impl Cut {
-    /// Chooses the cut. The page may be changing: the caller validates.
+    /// Chooses the position of the cut. The page may be changing: the caller validates.
     fn choose(page: PageRef<'_>, key: &[u8]) -> Cut {
         let count = page.count();
         let (at, _) = page.lower_bound(key);
@@ -226,13 +228,13 @@ impl Cut {
             };
         }
         if page.is_leaf() && count <= FEW && at == count && Self::fits_left(page, key) {
-            // Each of these few rows takes a large part of the page: all stay, because otherwise half of the page would be
-            // left empty.
+            // Each of these few rows takes a large part of the page. All rows stay, because otherwise half of the page would
+            // be left empty.
             return Cut { position: count, separator: key.to_vec(), divides_gap: true };
         }
         let ascending = page.u16(RUN) >= ASCENDING && usize::from(page.u16(LAST_INSERT)) + 1 == at;
         let mut position = if ascending && at > 0 { at.min(count - 1) } else { Self::middle(page, count) };
-        // The separator also becomes the right leaf's low fence: a long separator takes more bytes than a few small rows
+        // The separator also becomes the right leaf's low fence, and a long separator takes more bytes than a few small rows
         // free.
         while page.is_leaf() && position + 1 < count && !Self::fits_right(page, position) {
             position += 1;
@@ -240,7 +242,7 @@ impl Cut {
         Cut { position, separator: page.key(position), divides_gap: false }
     }
 
-    /// Checks the page before records move. Returns a flaw of the page ([`FrameWrite::flaw`]), or the fact that the page
+    /// Checks the page before its rows move. Returns a flaw of the page ([`FrameWrite::flaw`]), or the fact that the page
     /// contradicts its parent (a page can be sound and be in the wrong place). Only splits and merges change the parent,
     /// after this check.
     fn wrong(&self, node: &FrameWrite<'_>, parent: &FrameWrite<'_>, position: usize) -> Option<(PageId, String)> {
@@ -253,7 +255,7 @@ impl Cut {
         (!fits || !node.page().covers(&self.separator)).then(|| (id, "is not the child that its parent says".into()))
     }
 
-    /// Number of bytes that a row takes.
+    /// Returns the number of bytes that a row takes in the page.
     fn size(page: PageRef<'_>, i: usize) -> usize {
         let slot = page.entry(i);
         SLOT + RECORD_HEAD + slot.key_len + slot.value_len
@@ -264,15 +266,16 @@ impl Cut {
         key.len() <= page.free_bytes() + usize::from(page.u16(HIGH_LEN))
     }
 
-    /// Returns true if the slots of a leaf from `position` on fit a page whose low fence is the first of their keys.
+    /// Returns true if the slots of a leaf from `position` on fit a page whose low fence is the first of the keys of these
+    /// slots.
     fn fits_right(page: PageRef<'_>, position: usize) -> bool {
-        // The bytes of the slots before `position` are free in that page, and the prefix can only become longer.
+        // The bytes of the slots before `position` are free in the right page, and the prefix can only become longer.
         let freed: usize = (0..position).map(|i| Self::size(page, i)).sum();
         let separator = page.entry(position).key_len + usize::from(page.u16(PREFIX_LEN));
         separator <= freed + page.free_bytes() + usize::from(page.u16(LOW_LEN))
     }
 
-    /// Position of the slot that divides the bytes in half, at least 1 and at most the last slot.
+    /// Returns the position of the slot that divides the page's bytes in half, at least 1 and at most the last slot.
     fn middle(page: PageRef<'_>, count: usize) -> usize {
         let total: usize = (0..count).map(|i| Self::size(page, i)).sum();
         let mut sum = 0;

@@ -23,7 +23,7 @@ const INDEX: IndexId = IndexId(900);
 /// Message of `expect` for operations that cannot fail here.
 const SOUND: &str = "the disk is sound and has room";
 
-/// Content of a slot of a leaf.
+/// Expected content of a leaf's slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Row {
     There(Vec<u8>),
@@ -42,14 +42,14 @@ fn database(latches: LatchKind) -> Database {
     Options::new().buffer_pool(8 << 20).latches(latches).promote_at(3).open_on(Arc::new(MemDisk::new())).expect(SOUND)
 }
 
-/// Context for structure modifications of a database, under a transaction slot of its own.
+/// Returns the context for structure modifications of a database, under a transaction slot of its own.
 fn pages(db: &Database, slot: u16) -> StructureChange<'_> {
     StructureChange { pool: &db.engine.pool, log: &db.engine.log, slot: SlotId(slot), for_undo: false }
 }
 
 /// Kinds of keys: short numbers, texts with a long common prefix, or random keys up to the maximum length. The last three
-/// kinds are all of maximum length: with nothing in common, with all bytes in common except the last ones, and of bytes that
-/// no bound can follow.
+/// kinds have the maximum length: keys with no common bytes, keys with all bytes in common except the last ones, and keys of
+/// bytes that no bound can follow.
 #[derive(Clone, Copy, Debug)]
 enum Keys {
     Numbers,
@@ -109,7 +109,7 @@ impl<'a> Subject<'a> {
         self.pages.log.append_redo_only(self.pages.slot, &mut self.rec, leaf.page().lsn())
     }
 
-    /// Writes a row: over a ghost, over another row, or as a new row.
+    /// Writes a row, which replaces a ghost, replaces another row, or is new.
     fn put(&mut self, key: &[u8], value: &[u8]) {
         let tree = self.tree;
         loop {
@@ -147,7 +147,7 @@ impl<'a> Subject<'a> {
         self.model.insert(key.to_vec(), Row::There(value.to_vec()));
     }
 
-    /// Turns a row into a ghost, if there is one.
+    /// Turns the row of a key into a ghost, if the row exists.
     fn delete(&mut self, key: &[u8]) {
         let tree = self.tree;
         loop {
@@ -267,7 +267,7 @@ impl Walk<'_> {
     }
 }
 
-/// Applies random changes. Their mix varies over time, so that trees grow and shrink.
+/// Applies random changes to a tree. The mix of changes varies over time, so that the tree grows and shrinks.
 fn run(seed: u64, latches: LatchKind, keys: Keys, rounds: u64) {
     let db = database(latches);
     let mut subject = Subject::new(&db, 0);
@@ -320,7 +320,7 @@ fn a_tree_is_an_ordered_map_under_random_changes() {
     }
 }
 
-/// A split at a gap that a transaction has locked changes nothing, and reports the lock.
+/// Checks that a split at a gap that a transaction has locked changes nothing, and reports the lock.
 #[test]
 fn a_gap_is_not_parted_against_its_readers() {
     let db = database(LatchKind::Optimistic);
@@ -342,7 +342,7 @@ fn a_gap_is_not_parted_against_its_readers() {
     assert_eq!(asked, 1);
 }
 
-/// Threads insert, delete and purge rows of their own, all in the same leaves.
+/// Several threads insert, delete and purge rows of their own, all in the same leaves.
 #[test]
 fn threads_share_the_leaves_of_a_tree() {
     const THREADS: u16 = 3;
@@ -379,7 +379,7 @@ fn threads_share_the_leaves_of_a_tree() {
     }
 }
 
-/// Content of a section about a row: page, tree, position, key, and its bytes.
+/// Decoded content of a section about a row: page, tree, position, key, and two byte strings.
 type RowSaid = (PageId, Tree, usize, Vec<u8>, Vec<u8>, Vec<u8>);
 
 fn said(section: &PageChange<'_>) -> RowSaid {
@@ -391,8 +391,8 @@ fn said(section: &PageChange<'_>) -> RowSaid {
     (at.page, at.tree, at.position, at.key.to_vec(), first.to_vec(), second.to_vec())
 }
 
-/// Sections about rows omit fields that are equal in the preceding section. Each must also be readable alone: redo selects
-/// the sections of one page, and undo begins with the last section.
+/// Sections about rows omit fields that are equal in the preceding section. Each section must also be readable alone: redo
+/// selects the sections of one page, and undo begins with the last section.
 #[test]
 fn sections_about_rows_are_read_as_written_in_any_order() {
     let mut rng = Rng(17);
@@ -439,7 +439,7 @@ fn sections_about_rows_are_read_as_written_in_any_order() {
     }
 }
 
-/// The first section of a record cannot refer to a preceding one.
+/// Checks that the first section of a record cannot refer to a preceding section.
 #[test]
 fn a_section_that_lacks_the_one_before_it_is_none() {
     let tree = Tree { index: IndexId(7), root: PageId(3) };
@@ -453,7 +453,8 @@ fn a_section_that_lacks_the_one_before_it_is_none() {
     }
 }
 
-/// Two trees with the same number: for the first tree, leaves of the second are like remainders of an interrupted load.
+/// Checks with two trees of the same number that a leaf of the second tree is not accepted as a leaf of the first tree. Such
+/// leaves are like remainders of an interrupted load.
 #[test]
 fn a_leaf_of_no_tree_is_not_taken_for_the_one_that_its_frame_held() {
     let db = database(LatchKind::Optimistic);

@@ -19,12 +19,12 @@ pub(crate) struct DurablePages<'a> {
 }
 
 impl<'a> DurablePages<'a> {
-    /// Number of the first page.
+    /// Returns the number of the first page.
     pub(crate) fn first(&self) -> PageId {
         self.first
     }
 
-    /// The content of the pages, in order.
+    /// Returns the content of the pages, in order.
     pub(crate) fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
@@ -49,7 +49,7 @@ impl BufferPool {
         }
     }
 
-    /// Largest LSN of the pages in `bytes`.
+    /// Returns the largest LSN of the pages in `bytes`.
     pub(super) fn newest_lsn(bytes: &[u8]) -> Lsn {
         let (pages, _) = bytes.as_chunks::<PAGE_SIZE>();
         pages.iter().map(header::lsn_of).max().unwrap_or(Lsn::ZERO)

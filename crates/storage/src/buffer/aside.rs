@@ -16,8 +16,8 @@ use crate::base::hook::{BlockReason, WaitToken};
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::sync::Mutex;
 
-/// Allocation state of the slots. Positions increase without limit. The slot of a position is the position modulo the number
-/// of slots.
+/// Allocation state of the doublewrite slots. Positions increase without limit. The slot of a position is the position
+/// modulo the number of slots.
 #[derive(Debug)]
 pub(super) struct AsideRing {
     slots: u64,
@@ -26,7 +26,7 @@ pub(super) struct AsideRing {
 
 #[derive(Debug, Default)]
 struct RingState {
-    /// Next position to allocate.
+    /// Next position to allocate. Slots are allocated in circular order.
     next: u64,
     /// All slots at positions below this one are free.
     freed: u64,
@@ -35,13 +35,15 @@ struct RingState {
 }
 
 impl RingState {
-    /// Returns a position below which all batches have ended: their pages are written in place and recorded as unsynced.
+    /// Returns a position below which all batches have ended: the pages of these batches are written in place and recorded
+    /// as unsynced.
     fn ended(&self) -> u64 {
         self.under_way.iter().copied().min().unwrap_or(self.next)
     }
 }
 
-/// Slots allocated to a batch. They are released when the pages of the batch are written and recorded as unsynced.
+/// Doublewrite slots allocated to a batch. They are released when the pages of the batch are written and recorded as
+/// unsynced.
 #[derive(Debug)]
 #[must_use]
 pub(super) struct AllocatedSlots<'r> {
@@ -50,7 +52,7 @@ pub(super) struct AllocatedSlots<'r> {
 }
 
 impl AllocatedSlots<'_> {
-    /// Returns the slot for the pages of the batch from index `part * SLOT_PAGES` on.
+    /// Returns the doublewrite slot for the pages of the batch from index `part * SLOT_PAGES` on.
     pub(super) fn slot(&self, part: usize) -> u64 {
         (self.first + part as u64) % self.ring.slots
     }
@@ -67,7 +69,7 @@ impl AsideRing {
         AsideRing { slots, state: Mutex::default() }
     }
 
-    /// Takes `wanted` slots for a batch. Returns `None` if fewer are free.
+    /// Takes `wanted` doublewrite slots for a batch. Returns `None` if fewer slots are free.
     fn take(&self, wanted: u64) -> Option<AllocatedSlots<'_>> {
         let mut state = self.state.lock();
         if is_mutant(Mutant::ReuseSlotsEarly) {
@@ -82,12 +84,13 @@ impl AsideRing {
         Some(AllocatedSlots { ring: self, first })
     }
 
-    /// Position up to which a sync that begins now will free slots. Pass it to [`AsideRing::free_before`] after the sync.
+    /// Returns the position up to which a sync that begins now will free slots. Pass it to [`AsideRing::free_before`] after
+    /// the sync.
     pub(super) fn ended(&self) -> u64 {
         self.state.lock().ended()
     }
 
-    /// Frees the slots before `ended`, which the caller obtained before it began a sync that has now completed.
+    /// Frees the slots before position `ended`, which the caller obtained before it began a sync that has now completed.
     pub(super) fn free_before(&self, ended: u64) {
         let mut state = self.state.lock();
         state.freed = state.freed.max(ended);
@@ -99,8 +102,8 @@ impl AsideRing {
         state.ended() > state.freed
     }
 
-    /// Returns true if at least half of the slots are in use and a sync would free some: a sync now spares later batches a
-    /// wait.
+    /// Returns true if at least half of the slots are in use and a sync would free some of them: an early sync saves later
+    /// batches a wait.
     pub(super) fn wants_sync(&self) -> bool {
         let state = self.state.lock();
         (state.next - state.freed) * 2 >= self.slots && state.ended() > state.freed
@@ -108,8 +111,8 @@ impl AsideRing {
 }
 
 impl BufferPool {
-    /// Takes slots for a batch of `pages` pages. Syncs the data file first if too few slots are free. The caller holds no
-    /// latch.
+    /// Takes doublewrite slots for a batch of `pages` pages. Syncs the data file first if too few slots are free. The caller
+    /// holds no latch.
     ///
     /// # Errors
     /// Fails if a sync fails; the instance is then closed.
@@ -123,7 +126,7 @@ impl BufferPool {
             if self.aside.waits_for_sync() {
                 self.sync()?;
             } else {
-                // All these slots belong to batches of other threads, which finish without help from this thread.
+                // The occupied slots belong to batches of other threads, which finish without help from this thread.
                 self.hook.block_for(&token, BlockReason::Room, Duration::from_millis(1));
             }
         }

@@ -1,16 +1,16 @@
 //! The background cleaner, which works in bounded steps, and the function that writes all dirty pages.
 //!
-//! The cleaner has three goals. Every step works on each of them, so that no goal waits until the others have nothing to do:
+//! The cleaner has three goals. Every step works on each goal, so that no goal waits until the others have nothing to do:
 //! * *Room*: keep frames free, so that a miss finds a free frame and does not write. If the number of free frames of a shard
-//!   falls below its low mark, all shards are filled to the high mark: pages that the replacement policy selects are
-//!   evicted, and dirty ones among them are written first. Frames that have never been used count as free.
+//!   falls below its low mark, all shards are filled to the high mark: the pages that the replacement policy selects are
+//!   evicted, after the dirty ones among them have been written. Frames that have never been used count as free.
 //! * *Memory*: obtain memory from the operating system for the frames that will be used for the first time next. A worker
 //!   whose database grows then does not wait while the system zeroes pages.
 //! * *Log*: write the pages whose oldest unwritten change is older than the caller's limit, oldest first, and sync the file,
-//!   so that the log can be truncated up to this limit. A page that another thread or the goal *room* has written by then is
+//!   so that the log can be truncated up to this limit. A page that another thread or the goal *room* has already written is
 //!   not written again.
 //!
-//! In a database that fits in memory, with a log short enough, only the second goal has work.
+//! If the database fits in memory and the log is short enough, only the goal *memory* has work.
 
 use crate::base::sync::plain::Ordering;
 use std::cmp::Reverse;
@@ -23,42 +23,42 @@ use crate::base::error::StorageError;
 use crate::base::hook::{BlockReason, WaitToken};
 use crate::base::ids::Lsn;
 
-/// Number of frames of one shard that a step examines.
+/// Number of frames of one shard that one step of the cleaner examines.
 const EXAMINED_FRAMES: usize = 1024;
-/// Memory is obtained in advance for a number of frames equal to this fraction of the used frames, with an upper limit.
+/// Memory is obtained in advance for new frames: their number is the number of used frames divided by this, up to a limit.
 const AHEAD_PART: usize = 8;
 const AHEAD_MAX: usize = 8192;
-/// Number of frames that obtain memory in one step.
+/// Maximum number of frames for which one step obtains memory.
 const AHEAD_STEP: usize = 256;
-/// Number of oldest pages that are sorted by position in the file: large enough to find neighbours, small enough to let the
-/// log be truncated early.
+/// Number of oldest pages that are sorted by position in the file: large enough to find pages with consecutive numbers,
+/// small enough to let the log be truncated early.
 const WINDOW: usize = 2048;
-/// Minimum time between two plans, in nanoseconds, unless the goal has advanced far.
+/// Minimum time between two plans of the goal *log*, in nanoseconds, unless the goal has advanced far.
 const PLAN_EVERY_NS: u64 = 200_000_000;
-/// Cost of examining one frame, in nanoseconds. The scans of all frames may take a tenth of the time.
+/// Cost of examining one frame, in nanoseconds. The scans of all frames may take a tenth of the running time.
 const LOOK_NS: u64 = 100;
-/// Time after which written pages are synced even without a request, in nanoseconds, so that an idle database becomes
-/// durable.
+/// Time after which written pages are synced even without a request, in nanoseconds, so that the changes of an idle database
+/// become durable.
 const SYNC_AFTER_NS: u64 = 30_000_000_000;
 
-/// Request of the caller for the cleaner's goal *log*.
+/// Target of the cleaner's goal *log*, set by the caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct CleanGoal {
-    /// Changes below this LSN are to reach the disk. `Lsn::ZERO` for none. At most the log's tail.
+    /// LSN below which all changes are to reach the disk, at most the log's tail. `Lsn::ZERO` if nothing is to be written.
     pub(crate) write_before: Lsn,
     /// Advance of the goal, in bytes of log, after which the oldest pages are searched again regardless of the time.
     pub(crate) step: u64,
 }
 
-/// Result of a step.
+/// Result of a step of the cleaner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub(crate) enum CleanStep {
-    /// No work, or none that can be done at the moment. The caller should wait a little.
+    /// There is no work, or no work that can be done at the moment. The caller should wait a little.
     Idle,
-    /// The step did something; there may be more.
+    /// The step did work. More work may be left.
     Worked {
-        /// Number of pages written, or the number evicted afterwards if that is larger.
+        /// Number of pages written for the goal *room* (or evicted after that, if more) and for the goal *log*.
         pages: usize,
     },
 }
@@ -66,30 +66,31 @@ pub(crate) enum CleanStep {
 /// The cleaner's state between steps.
 #[derive(Debug, Default)]
 pub(super) struct Cleaner {
-    /// Frames to write for the goal *log*, in reverse order: the next one is last.
+    /// Recovery LSNs and frames to write for the goal *log*, in reverse order: the next frame to write is last.
     plan: Vec<(Lsn, u32)>,
-    /// Time of the current plan, in nanoseconds, and its goal.
+    /// Time at which the current plan was made, in nanoseconds.
     planned_at: Option<u64>,
     planned_for: Lsn,
-    /// True if a page of the plan still has changes below the goal: another thread was writing it, or it changed while it
-    /// was being written.
+    /// True if a page of the plan still has changes below the goal: another thread was writing the page, or the page changed
+    /// while it was being written.
     left: bool,
-    /// Lower bound of the recovery LSNs of dirty pages. Pages that become dirty later have larger ones.
+    /// Lower bound of the recovery LSNs of dirty pages. Pages that become dirty later have larger recovery LSNs.
     none_below: Lsn,
-    /// Time at which unsynced pages were first observed.
+    /// Time at which unsynced pages were first observed, in nanoseconds.
     unsynced_since: Option<u64>,
     /// Number of the first frame whose memory has not been obtained.
     populated: usize,
 }
 
-/// A step in progress. It takes the cleaner's state out of the pool, so that no mutex is locked while the step waits.
+/// A step in progress. It takes the cleaner's state out of the pool, so that no mutex is locked while the step waits for the
+/// log.
 struct Turn<'p> {
     pool: &'p BufferPool,
     cleaner: Cleaner,
 }
 
 impl Turn<'_> {
-    /// Returns `None` if another step is in progress.
+    /// Begins a step. Returns `None` if another step is in progress.
     fn take(pool: &BufferPool) -> Option<Turn<'_>> {
         let cleaner = pool.cleaner.lock().take()?;
         Some(Turn { pool, cleaner })
@@ -107,7 +108,7 @@ impl BufferPool {
     /// holds no latch. Does nothing if another thread or fiber is performing a step.
     ///
     /// # Errors
-    /// A failed write or sync closes the instance. [`StorageError::NoSpace`] leaves everything as it was.
+    /// A failed write or sync closes the instance. [`StorageError::NoSpace`] leaves the pages dirty.
     pub(crate) fn clean_step(&self, now_ns: u64, goal: CleanGoal) -> Result<CleanStep, StorageError> {
         let Some(mut turn) = Turn::take(self) else { return Ok(CleanStep::Idle) };
         let cleaner = &mut turn.cleaner;
@@ -125,7 +126,8 @@ impl BufferPool {
         Ok(CleanStep::Idle)
     }
 
-    /// Works on the goal *room*. Returns the number of pages written, or `None` if there was nothing to do or no progress.
+    /// Works on the goal *room*. Returns the number of pages written or evicted, or `None` if there was no work or no
+    /// progress.
     fn make_room(&self) -> Result<Option<usize>, StorageError> {
         let enough = self.unused_frames() >= self.reserve_low * self.shards.len()
             || self.shards.iter().all(|shard| shard.lock().free.len() >= self.reserve_low);
@@ -143,10 +145,12 @@ impl BufferPool {
         Ok((moved || pages > 0).then_some(pages))
     }
 
-    /// Works on the goal *memory*. Returns false if too few frames lack memory to justify a call.
+    /// Works on the goal *memory*. Returns true if memory was requested. Too few frames without memory do not justify a
+    /// call.
     fn populate_ahead(&self, cleaner: &mut Cleaner) -> bool {
         if self.homes.as_ref().is_some_and(Homes::are_on_several_nodes) {
-            // The thread that gives a frame to a page must touch it first, so that its memory is on the node of this thread.
+            // The thread that takes a frame for a page must touch it first, so that the frame's memory is on the node of
+            // this thread.
             return false;
         }
         let used = self.used_frames().len();
@@ -165,8 +169,8 @@ impl BufferPool {
     fn write_oldest(&self, cleaner: &mut Cleaner, now_ns: u64, goal: CleanGoal) -> Result<usize, StorageError> {
         let before = goal.write_before;
         if cleaner.plan.is_empty() {
-            // Callers let the goal follow the log's tail. Scanning every frame for each few new pages would keep a core busy
-            // and produce small batches.
+            // Callers let the goal follow the log's tail. A scan of every frame for each few new pages would keep a core
+            // busy and produce small batches.
             let moved = before.0.saturating_sub(cleaner.planned_for.0) >= goal.step;
             let pause = if moved { self.look_pause_ns() } else { PLAN_EVERY_NS };
             if cleaner.planned_at.is_some_and(|then| now_ns.saturating_sub(then) < pause) {
@@ -176,7 +180,7 @@ impl BufferPool {
             (cleaner.planned_at, cleaner.planned_for, cleaner.left) = (Some(now_ns), before, false);
         }
         let planned_for = cleaner.planned_for;
-        // If another thread has already written the pages of a batch, the batch after it is tried.
+        // If another thread has already written the pages of a batch, the next batch is tried.
         let mut written = 0;
         while written == 0 && !cleaner.plan.is_empty() {
             let rest = cleaner.plan.len().saturating_sub(BATCH);
@@ -198,12 +202,12 @@ impl BufferPool {
         Ok(written)
     }
 
-    /// Minimum time between two scans of all frames, in nanoseconds, that keeps their cost low.
+    /// Returns the minimum time between two scans of all frames, in nanoseconds. It keeps the cost of the scans low.
     pub(crate) fn look_pause_ns(&self) -> u64 {
         (self.used_frames().len() as u64 * 10 * LOOK_NS).min(PLAN_EVERY_NS)
     }
 
-    /// Finds the dirty pages with changes below `before`.
+    /// Fills `plan` with the dirty pages that have changes below `before`.
     fn plan(&self, plan: &mut Vec<(Lsn, u32)>, before: Lsn) {
         for (index, frame) in self.used_frames().iter().enumerate() {
             if let Some(lsn) = Self::recovery_lsn(frame)
@@ -214,13 +218,13 @@ impl BufferPool {
         }
         plan.sort_unstable_by(|a, b| b.cmp(a));
         for window in plan.rchunks_mut(WINDOW) {
-            // Cached keys, because a page number may change during the sort.
+            // The sort caches its keys, because a page number may change during the sort.
             window.sort_by_cached_key(|(_, index)| Reverse(self.frames.as_slice()[*index as usize].page_id()));
         }
     }
 
-    /// Syncs the file if the goal *log* has nothing left to write, if half of the doublewrite slots wait for a sync, or
-    /// after some time. Returns true if it has synced.
+    /// Syncs the file if the goal *log* has nothing left to write, if half of the doublewrite slots wait for a sync, or if
+    /// `SYNC_AFTER_NS` has passed. Returns true if it has synced the file.
     fn sync_if_due(&self, cleaner: &mut Cleaner, now_ns: u64, before: Lsn) -> Result<bool, StorageError> {
         let oldest = self.unsynced.lock().oldest();
         if oldest == Lsn::MAX {
@@ -262,7 +266,7 @@ impl BufferPool {
                 self.keep(batch);
                 written += result?;
             }
-            // If a page's oldest change differs from before, this thread or another has written the page.
+            // If the oldest unwritten change of a page differs from before, this thread or another has written the page.
             todo.retain(|(lsn, index)| Self::recovery_lsn(&frames[*index as usize]) == Some(*lsn));
             if written == 0 && !todo.is_empty() {
                 self.hook.block_for(&token, BlockReason::Room, Duration::from_millis(1));

@@ -1,7 +1,7 @@
 //! Online copy: reads the data file while transactions run. The copy bypasses the frames, and it includes the pages that
 //! bulk loads write without log records.
 //!
-//! A page read from the file may be torn, because it is being written at that moment. Its frame keeps the page until the
+//! A page read from the file may be torn, because it is being written at that moment. The page keeps its frame until the
 //! write has ended. So the copy finds the page in the pool or, if the frame has since been given to another page, intact in
 //! the file.
 
@@ -25,7 +25,7 @@ pub(super) struct DirectWrites {
     writes: Vec<(PageId, u32)>,
 }
 
-/// A copy in progress. Direct writes are recorded for it until it is dropped.
+/// An online copy in progress. Direct writes are recorded for the copy until it is dropped.
 #[derive(Debug)]
 pub(crate) struct CopyReader<'p> {
     pool: &'p BufferPool,
@@ -41,7 +41,7 @@ impl DirectWrites {
 }
 
 impl BufferPool {
-    /// Begins a copy. Direct writes are recorded from now on.
+    /// Begins an online copy. Direct writes are recorded from now on.
     pub(crate) fn begin_copy(&self) -> CopyReader<'_> {
         let mut direct = self.direct.lock();
         direct.copies += 1;
@@ -49,7 +49,7 @@ impl BufferPool {
     }
 
     /// Writes sealed pages that were never in a frame, with consecutive numbers from `first` on. Makes the log durable to
-    /// their LSNs first. The pages are not durable before [`BufferPool::sync_file`]. The caller holds no latch.
+    /// the LSNs of the pages first. The pages are not durable before [`BufferPool::sync_file`]. The caller holds no latch.
     ///
     /// # Errors
     /// Errors of making the log durable. A failed write closes the instance, because the space was already allocated.
@@ -96,7 +96,7 @@ impl BufferPool {
 }
 
 impl CopyReader<'_> {
-    /// Number of pages in the file.
+    /// Returns the number of pages in the file.
     pub(crate) fn pages(&self) -> u32 {
         self.pool.file_pages()
     }
@@ -132,11 +132,12 @@ impl CopyReader<'_> {
         Ok(false)
     }
 
-    /// Returns the end of the log if this copy has read all direct writes. Otherwise returns the direct writes that it has
-    /// not read.
+    /// Returns the end of the log if this copy has read all direct writes. Otherwise returns the direct writes that the copy
+    /// has not read.
     ///
-    /// The record that makes a load's pages part of a tree is appended after the load's last direct write. So a log
-    /// truncated at its present end either lacks that record, or all pages of the load have already been returned here.
+    /// The log record that makes a load's pages part of a tree is appended after the load's last direct write. So a log
+    /// truncated at its present end either lacks that record, or all pages of the load have already been returned by this
+    /// function.
     pub(crate) fn end_or_direct_writes(&mut self) -> Result<Lsn, Vec<(PageId, u32)>> {
         let direct = self.pool.direct.lock();
         let seen = mem::replace(&mut self.seen, direct.writes.len());

@@ -2,11 +2,11 @@
 //!
 //! A thread sets the bit of a page while it holds the page's latch if it creates a ghost record in the page, loads a page
 //! that has ghost records, or moves ghost records into the page. The service clears bits, 32 at a time, before it latches
-//! the pages: it sees every ghost record created before, and a ghost record created later sets the bit again. A bit stays
-//! set while its page is not in memory. The bits are lost when the database is closed; the service's scan of the trees finds
-//! such pages again.
+//! the pages: it sees every ghost record created before the latch, and a ghost record created later sets the bit again. A
+//! bit stays set while its page is not in memory. The bits are lost when the database is closed; the service's scan of the
+//! trees finds the pages with ghost records again.
 //!
-//! Setting a bit that is already set only reads one shared word. Most deletes find the bit of their page set.
+//! Setting a bit that is already set only reads one shared word. Most deletes find the bit of their page already set.
 
 use std::io;
 
@@ -14,22 +14,23 @@ use crate::base::arena::{Arena, PageSize};
 use crate::base::ids::PageId;
 use crate::base::sync::plain::{AtomicBool, AtomicU32, Ordering};
 
-/// Number of pages per word, and of words per summary word.
+/// Number of page bits per word of `pages`, and number of word bits per word of `words` (the summary).
 const WIDTH: u32 = u32::BITS;
 
-/// Bits of due pages. See the module's documentation.
+/// Bitmap of the pages that are due for the purge service. See the module's documentation.
 #[derive(Debug)]
 pub(super) struct PurgeBitmap {
-    /// A bit for each page.
+    /// One bit for each page.
     pages: Arena<AtomicU32>,
-    /// A bit for each word of `pages` that may have a bit set.
+    /// Summary: one bit for each word of `pages` that may have a bit set.
     words: Arena<AtomicU32>,
     /// True if a bit has been set since the last round began.
     any: AtomicBool,
 }
 
 impl PurgeBitmap {
-    /// Creates the bits of pages below `pages`, in memory of this kind. The system allocates memory when bits are set.
+    /// Creates the bitmap for pages below `pages`, in memory of the kind `memory`. The system allocates memory when bits are
+    /// set.
     pub(super) fn new(pages: u32, memory: PageSize) -> io::Result<PurgeBitmap> {
         let words = pages.div_ceil(WIDTH);
         Ok(PurgeBitmap {

@@ -13,8 +13,8 @@ use crate::base::mutant::{Mutant, is_mutant};
 pub(super) struct UnsyncedPages {
     /// Smallest recovery LSN of pages written since the last sync began.
     written: Lsn,
-    /// Smallest recovery LSN of the pages that the current sync covers. `MAX` if no sync is in progress, except after a
-    /// failed sync, which leaves the value unchanged.
+    /// Smallest recovery LSN of the pages that the current sync covers. `MAX` if no sync is in progress. A failed sync
+    /// leaves the value unchanged.
     syncing: Lsn,
     /// Number of pages in `written`.
     pages: usize,
@@ -43,7 +43,7 @@ impl BufferPool {
     pub(crate) fn sync(&self) -> Result<(), StorageError> {
         let _one_at_a_time = self.sync_lock.lock();
         self.poison.check()?;
-        // This must precede the access to `unsynced`, so that `unsynced` includes the pages of all ended batches.
+        // The position must be read before `unsynced`, so that `unsynced` includes the pages of all batches that have ended.
         let ended = self.aside.ended();
         {
             let mut unsynced = self.unsynced.lock();
@@ -78,19 +78,22 @@ impl BufferPool {
         self.file.sync().inspect_err(|e| self.poison.close(e, self.wal.durable()))
     }
 
-    /// Lower bound of the LSNs of all changes that are not durable in the data file. `None` if there are none.
+    /// Returns a lower bound of the LSNs of all changes that are not durable in the data file. `None` if all changes are
+    /// durable.
     ///
     /// Changes made during this call may be missed. The caller therefore reads the log's tail first and takes the minimum of
-    /// both. Reads every frame: intended for checkpoints.
+    /// the tail and the result. Reads every frame: intended for checkpoints.
     pub(crate) fn oldest_recovery_lsn(&self) -> Option<Lsn> {
         let mut oldest = Lsn::MAX;
         self.for_each_dirty(|_, lsn| oldest = oldest.min(lsn));
-        // This comes after the frames: a page written in the meantime is recorded here before it is marked clean.
+        // The unsynced pages are read after the frames: a page that is written in the meantime is recorded here before it is
+        // marked clean.
         oldest = oldest.min(self.unsynced.lock().oldest());
         (oldest != Lsn::MAX).then_some(oldest)
     }
 
-    /// Like [`BufferPool::oldest_recovery_lsn`], but only for pages not written yet: the bound that a sync now would leave.
+    /// Like [`BufferPool::oldest_recovery_lsn`], but ignores pages that are written and not synced: the bound after a sync
+    /// now.
     pub(crate) fn oldest_dirty_lsn(&self) -> Option<Lsn> {
         let mut oldest = Lsn::MAX;
         self.for_each_dirty(|_, lsn| oldest = oldest.min(lsn));
@@ -108,7 +111,7 @@ impl BufferPool {
     }
 
     /// Extends the file so that it contains page `id`. The file grows in steps. Called when pages are allocated, so that the
-    /// transaction that needs the space gets the error if there is none.
+    /// transaction that needs the space gets the error if there is no space.
     ///
     /// # Errors
     /// [`StorageError::NoSpace`]. The file remains usable as before.
@@ -141,7 +144,7 @@ impl BufferPool {
         Ok(())
     }
 
-    /// Number of pages in the file.
+    /// Returns the number of pages in the file.
     pub(crate) fn file_pages(&self) -> u32 {
         self.file_pages.load(Ordering::Acquire)
     }
@@ -171,7 +174,7 @@ impl BufferPool {
         self.reserved_pages.fetch_sub(pages, Ordering::SeqCst);
     }
 
-    /// Number of pages at the end of the file that are reserved for undo.
+    /// Returns the number of pages at the end of the file that are reserved for undo.
     #[inline]
     pub(crate) fn reserved_pages(&self) -> u64 {
         self.reserved_pages.load(Ordering::SeqCst)

@@ -12,7 +12,7 @@ use crate::base::hook::{BlockReason, WaitToken};
 use crate::base::ids::{Lsn, PageId};
 use crate::page::header::{KIND, Kind};
 
-/// Frames of one shard, except those never used. A frame with a page is held by the policy, a frame without one is free.
+/// Frames of one shard, except frames that were never used. The policy holds the frames with a page, `free` the others.
 #[derive(Debug)]
 pub(super) struct Shard {
     /// Numbers of frames without a page.
@@ -65,7 +65,7 @@ impl BufferPool {
             return Err(NotEvicted::Busy);
         }
         let Some(write) = frame.try_write() else { return Err(NotEvicted::Busy) };
-        // Checked again under the latch, so that no other thread can change it.
+        // Checked again under the latch, so that no other thread can change the page.
         if frame.is_dirty() {
             // A writer marks a page as dirty before it appends the log record. The log of a closed instance rejects the
             // record, so such a page has no change at or after the marked LSN.
@@ -86,8 +86,8 @@ impl BufferPool {
             self.table.remove(id, victim.frame, victim.leaves_ghost().then_some(number));
             frame.set_page_id(PageId::NONE);
         }
-        // The release increments the version. A reader that has read here, or that found this frame and has not begun,
-        // notices it.
+        // The release increments the latch's version. A thread that has read this page, or has found this frame and not
+        // begun to read, detects the eviction by the new version.
         drop(write);
         Ok(())
     }
@@ -115,8 +115,8 @@ impl BufferPool {
         true
     }
 
-    /// Waits briefly for another thread that reads or writes a page. That thread may be waiting for the log on a fiber of
-    /// the calling thread, so this function yields through the hook. The caller holds no latch.
+    /// Waits briefly for another thread that reads or writes a page. The read or write may be waiting for the log on a fiber
+    /// of the calling thread, so this function yields through the hook. The caller holds no latch.
     pub(crate) fn pause(&self) {
         self.hook.block_for(&WaitToken::new(), BlockReason::Room, Duration::from_micros(20));
     }

@@ -19,8 +19,8 @@ use crate::page::{PageMut, PageRef};
 /// A page in memory and the pool's data about the page.
 ///
 /// The pool's data shares a cache line with the first fields of the page. A search reads these fields first, and it reads
-/// the latch at the same time anyway. A frame takes 129 cache lines. Because this number is odd, the page headers spread
-/// over all cache sets; at a distance of exactly 8 KiB they would compete for a few sets.
+/// the latch at the same time. A frame takes 129 cache lines. Because this number is odd, the page headers spread over all
+/// cache sets; at a distance of exactly 8 KiB they would compete for a few sets.
 ///
 /// | field | which thread may change it |
 /// | --- | --- |
@@ -39,14 +39,14 @@ pub(crate) struct Frame {
     pub(super) writing: AtomicBool,
     /// Checks still to be made since the page was read from the file: [`CONTENT`], [`PLACE`].
     unproved: AtomicU8,
-    /// LSN at or before the first change that is not on disk; 0 when the page is clean.
+    /// LSN at or before the page's first change that is not on disk; 0 if the page is clean.
     pub(super) recovery_lsn: AtomicU64,
     page: UnsafeCell<[u64; PAGE_SIZE / 8]>,
 }
 
-/// The content of the page has not been checked. Only the checksum was compared.
+/// Flag: the content of the page has not been checked. Only the checksum was compared.
 const CONTENT: u8 = 1;
-/// No descent has compared the page with its parent (`btree/place.rs`).
+/// Flag: no descent has compared the page with its parent (`btree/place.rs`).
 const PLACE: u8 = 2;
 
 /// Hints and slots begin at cache line boundaries.
@@ -65,7 +65,7 @@ unsafe impl Send for Frame {}
 unsafe impl ZeroValid for Frame {}
 
 impl Frame {
-    /// Number of the page in this frame, or none.
+    /// Returns the number of the page in this frame, or `PageId::NONE`.
     #[inline]
     pub(crate) fn page_id(&self) -> PageId {
         PageId(self.page_id.load(Ordering::Relaxed))
@@ -88,19 +88,19 @@ impl Frame {
     }
 
     /// Returns true if no descent has yet checked that the page is in its proper place in the tree. A search must not rely
-    /// on it.
+    /// on such a page.
     #[inline(always)]
     pub(crate) fn is_unproved(&self) -> bool {
         self.unproved.load(Ordering::Relaxed) & PLACE != 0
     }
 
-    /// Begins a read.
+    /// Begins a read of the page.
     #[inline]
     pub(crate) fn read(&self, latching: &Latching) -> FrameRead<'_> {
         FrameRead { frame: self, guard: ReadGuard::new(&self.latch, latching) }
     }
 
-    /// Takes the exclusive latch. Waits for it.
+    /// Waits for the exclusive latch and takes it.
     pub(crate) fn write(&self) -> FrameWrite<'_> {
         self.latch.lock_exclusive();
         FrameWrite::new(self)
@@ -117,7 +117,7 @@ impl Frame {
         self.latch.upgrade(version).then(|| FrameWrite::new(self))
     }
 
-    /// Like [`Frame::write_at`], but also fails if there are readers: for callers that hold other latches.
+    /// Like [`Frame::write_at`], but also fails if the latch has readers: for callers that hold other latches.
     #[inline]
     pub(crate) fn try_write_at(&self, version: Version) -> Option<FrameWrite<'_>> {
         self.latch.try_upgrade(version).then(|| FrameWrite::new(self))
@@ -129,14 +129,14 @@ impl Frame {
         self.uses.touch();
     }
 
-    /// Content of the page for an optimistic reader.
+    /// Returns the content of the page for an optimistic reader.
     #[inline]
     pub(crate) fn bytes(&self) -> PageRef<'_> {
         // SAFETY: the pointer is to this frame's page, which lives as long as `self`.
         unsafe { PageRef::new(self.page.get().cast()) }
     }
 
-    /// Bytes of a frame that holds no page, for filling without a latch.
+    /// Returns the bytes of a frame that holds no page, to be filled without a latch.
     ///
     /// # Safety
     /// The frame has no page, is in no queue, and only the caller has taken it out of circulation, so no other thread writes
@@ -150,7 +150,7 @@ impl Frame {
         unsafe { &mut *self.page.get().cast() }
     }
 
-    /// Current version of the latch, for an optimistic read. See [`crate::latch`].
+    /// Returns the current version of the latch, for an optimistic read. See [`crate::latch`].
     #[inline]
     pub(crate) fn latch_version(&self) -> Version {
         self.latch.optimistic()
@@ -163,7 +163,7 @@ impl Frame {
         self.bytes().prefetch(SLOTS);
     }
 
-    /// Like [`Frame::prefetch_head`], for a caller that prefetches the right part of the slots itself.
+    /// Like [`Frame::prefetch_head`], but without the first slots: for a caller that prefetches the slots that it needs.
     #[inline]
     pub(crate) fn prefetch_search(&self) {
         crate::base::prefetch::prefetch_read(std::ptr::from_ref(self).cast());
@@ -189,7 +189,7 @@ impl Frame {
     }
 }
 
-/// A reader of a frame.
+/// Read access to a frame: a shared latch, or an optimistic read section.
 #[derive(Debug)]
 pub(crate) struct FrameRead<'a> {
     frame: &'a Frame,
@@ -203,25 +203,25 @@ impl std::fmt::Debug for Frame {
 }
 
 impl<'a> FrameRead<'a> {
-    /// The frame that is being read.
+    /// Returns the frame that is being read.
     #[inline]
     pub(crate) fn frame(&self) -> &'a Frame {
         self.frame
     }
 
-    /// Content of the page. It may be torn unless the guard is still valid after the read.
+    /// Returns the content of the page. The content may be torn unless the guard is still valid after the read.
     #[inline]
     pub(crate) fn page(&self) -> PageRef<'a> {
         self.frame.bytes()
     }
 
-    /// Returns true if everything read so far was stable.
+    /// Returns true if everything read so far was stable: the page has not changed since the read began.
     #[inline]
     pub(crate) fn is_valid(&self) -> bool {
         self.guard.is_valid()
     }
 
-    /// Version at which the read began.
+    /// Returns the version of the latch at which the read began.
     #[inline]
     pub(crate) fn version(&self) -> Version {
         self.guard.version()
@@ -235,34 +235,35 @@ impl<'a> FrameRead<'a> {
     }
 }
 
-/// Exclusive access to a frame, for the only writer.
+/// Exclusive access to a frame: the guard of the exclusive latch.
 #[derive(Debug)]
 pub(crate) struct FrameWrite<'a> {
     frame: &'a Frame,
-    /// True if the thread was already unwinding when it took the latch: that panic did not interrupt this change.
+    /// True if the thread was already unwinding when it took the latch: the panic then did not interrupt a change of this
+    /// page.
     unwinding: bool,
 }
 
 impl<'a> FrameWrite<'a> {
-    /// Called just after the exclusive latch was taken.
+    /// Creates the guard. Called just after the exclusive latch was taken.
     #[inline]
     fn new(frame: &'a Frame) -> FrameWrite<'a> {
         FrameWrite { frame, unwinding: std::thread::panicking() }
     }
 
-    /// The frame that is latched.
+    /// Returns the latched frame.
     #[inline]
     pub(crate) fn frame(&self) -> &'a Frame {
         self.frame
     }
 
-    /// Content of the page, stable while the guard lives.
+    /// Returns the content of the page, which is stable while the guard lives.
     #[inline]
     pub(crate) fn page(&self) -> PageRef<'_> {
         self.frame.bytes()
     }
 
-    /// Content of the page as a byte array.
+    /// Returns the content of the page as a byte array.
     pub(crate) fn stable(&self) -> &[u8; PAGE_SIZE] {
         // SAFETY: the exclusive latch is held.
         unsafe { self.page().stable() }
@@ -287,13 +288,13 @@ impl<'a> FrameWrite<'a> {
         flaw
     }
 
-    /// Records that the page is in its proper place in the tree.
+    /// Records that the page was proved to be in its proper place in the tree.
     pub(crate) fn note_proved(&self) {
         let unproved = self.frame.unproved.load(Ordering::Relaxed);
         self.frame.unproved.store(unproved & !PLACE, Ordering::Relaxed);
     }
 
-    /// Content of the page, for changes. Mark the page dirty first.
+    /// Returns the content of the page for changes. The caller marks the page dirty first.
     #[inline]
     pub(crate) fn page_mut(&mut self) -> PageMut<'_> {
         // SAFETY: this guard holds the exclusive latch, and no other such guard exists. `&mut self` prevents a second

@@ -35,7 +35,7 @@ impl Homes {
         Homes { nodes, shards, chunk, owners: (0..frames.div_ceil(chunk)).map(|_| AtomicU8::new(0)).collect() }
     }
 
-    /// Number of frames in a chunk.
+    /// Returns the number of frames in a chunk.
     pub(super) fn chunk(&self) -> usize {
         self.chunk
     }
@@ -45,13 +45,13 @@ impl Homes {
         self.nodes.count() > 1
     }
 
-    /// Home shard of the calling thread, whose number is `number`.
+    /// Returns the home shard of the calling thread, whose number is `number`.
     pub(super) fn of_this_thread(&self, number: u64) -> usize {
         let node = if self.are_on_several_nodes() { self.nodes.of_this_thread() } else { 0 };
         home(node, self.nodes.count(), number, self.shards)
     }
 
-    /// Shard of a frame in a chunk that a thread has taken.
+    /// Returns the shard of a frame in a chunk that a thread has taken.
     pub(super) fn of_frame(&self, index: u32) -> usize {
         self.owners[index as usize / self.chunk].load(Ordering::Relaxed).into()
     }
@@ -64,7 +64,7 @@ impl Homes {
     }
 }
 
-/// Home shard of a thread: one of the shards of its node. If there are fewer shards than nodes, any shard.
+/// Returns the home shard of a thread: one of the shards of its node. If there are fewer shards than nodes, any shard.
 fn home(node: usize, nodes: usize, thread: u64, shards: usize) -> usize {
     let of_node = shards / nodes.max(1);
     match of_node {

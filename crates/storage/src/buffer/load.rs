@@ -3,8 +3,8 @@
 //! A thread claims the page in the page table, with a frame that has no page and is in no queue. No other thread writes to
 //! that frame, so the page is read without a latch, and the frame's latch is taken only to install the page. If
 //! [readers](super::readers) serve the pool, they perform the reads that may have to wait for a device. They read the pages
-//! of a group in parallel, and they perform every read of a fiber. The fiber blocks through the hook, so that other fibers
-//! of its thread can run.
+//! of a group in parallel, and they perform every read that a fiber requests. The fiber blocks through the hook, so that
+//! other fibers of its thread can run.
 
 #![allow(unsafe_code)]
 
@@ -25,7 +25,7 @@ use crate::base::latches::assert_none_held;
 use crate::base::sync::Mutex;
 use crate::page::{PageRef, header, sound};
 
-/// Completion of the reads that a caller waits for, with the first error among them.
+/// Completion state of the reads that one caller waits for, with the first error among these reads.
 #[derive(Debug)]
 pub(super) struct Ticket {
     token: WaitToken,
@@ -37,12 +37,12 @@ pub(super) struct Ticket {
 /// Page and ticket of a caller that waits for the page.
 pub(super) type Waiter = (PageId, Arc<Ticket>);
 
-/// Thread that performs a read which cannot be served from the operating system's page cache.
+/// Selects the thread that performs a read which the operating system's page cache cannot serve.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ReadBy {
     /// The calling thread.
     Caller,
-    /// A reader thread, which is started if necessary. Without readers, the calling thread.
+    /// A reader thread, which is started if necessary. If the pool has no readers, the calling thread.
     Reader,
 }
 
@@ -87,8 +87,8 @@ impl BufferPool {
         }
     }
 
-    /// Loads a page into memory, or waits until another thread has loaded it. The caller then repeats [`BufferPool::get`].
-    /// The caller holds no latch: this function may evict, write, read and wait.
+    /// Loads a page into memory, or waits until another thread has loaded it. After that the caller repeats
+    /// [`BufferPool::get`]. The caller holds no latch: this function may evict, write, read and wait.
     ///
     /// # Errors
     /// [`StorageError::CorruptPage`] if the page does not exist or is damaged. [`StorageError::Io`] if it cannot be read.
@@ -101,10 +101,10 @@ impl BufferPool {
         ticket.wait(&*self.hook)
     }
 
-    /// Loads pages in parallel and returns when all reads have ended. The number of pages is limited to those that find a
-    /// free frame without a wait, and to a small part of the pool, so that most frames remain for other callers. Returns
-    /// false if no read was begun. Errors of single pages are not reported: a caller that needs such a page gets the error
-    /// itself. The caller holds no latch.
+    /// Loads pages in parallel and returns when all reads have ended. Pages beyond a small part of the pool are ignored, so
+    /// that most frames remain for other callers, and so are pages that find no free frame without a wait. Returns false if
+    /// no read was begun. Errors of single pages are not reported: a caller that needs such a page gets the error when it
+    /// loads the page. The caller holds no latch.
     #[cold]
     pub(crate) fn load_group(&self, pages: &[PageId]) -> bool {
         let ticket = Ticket::new();
@@ -123,8 +123,8 @@ impl BufferPool {
         begun
     }
 
-    /// Begins to load a page, into a frame that `room` supplies. On return, either the page is in memory or its read will
-    /// complete the ticket. Returns false if `room` supplied no frame.
+    /// Begins to load a page into a frame that `room` supplies. On return, either the page is in memory or the end of its
+    /// read will complete the ticket. Returns false if `room` supplied no frame.
     pub(super) fn begin_load<'a>(
         &'a self,
         id: PageId,
@@ -141,7 +141,8 @@ impl BufferPool {
                     }
                 }
                 Some(Residency::Absent(entry)) if self.exists(id) => {
-                    // The frame comes first: obtaining one may wait, and a thread that has claimed a page must not wait.
+                    // The frame is obtained first, because that may wait, and a thread that has claimed a page must not
+                    // wait.
                     let Some(free) = room(self.home_or(|| self.shard_of_page(id)))? else { return Ok(false) };
                     if let Some(claim) = self.claim(id, entry, free) {
                         return self.read(claim, by, ticket).map(|()| true);
@@ -171,7 +172,7 @@ impl BufferPool {
                 add(&self.counters.handed_over, 1);
                 match self.readers.submit(claim.into_job()) {
                     Ok(()) => Ok(()),
-                    // The readers have just been closed. The read performed here completes the ticket.
+                    // The readers have just been closed, so this thread performs the read, which completes the ticket.
                     Err(job) => {
                         let _ = self.take_up(job).read();
                         Ok(())
@@ -181,25 +182,25 @@ impl BufferPool {
         }
     }
 
-    /// Returns true if the page is within the file and below the end of the pages in use.
+    /// Returns true if the page is within the data file and below the end of the pages in use.
     pub(super) fn exists(&self, id: PageId) -> bool {
         let end = self.file_pages.load(Ordering::Acquire).min(self.pages_end.load(Ordering::Acquire));
         !id.is_none() && id.0 < end
     }
 
-    /// The error for a damaged page.
+    /// Returns the error for a damaged page.
     pub(super) fn corrupt(&self, id: PageId, what: String) -> StorageError {
         StorageError::CorruptPage { file: self.file.show(), page: id, what }
     }
 
     /// Sets the end of the log for the duration of redo. A page with an LSN at or beyond `end` counts as damaged, even after
-    /// restart has appended records beyond that position: these records do not prove the page's changes. `Lsn::MAX` removes
-    /// the limit.
+    /// restart has appended records beyond `end`: these records do not prove the page's changes. `Lsn::MAX` removes the
+    /// limit.
     pub(crate) fn redo_until(&self, end: Lsn) {
         self.log_left.store(end.0, Ordering::Relaxed);
     }
 
-    /// Returns the defect of a page whose checksum is correct: unsound content, or an LSN beyond the end of the log.
+    /// Returns the defect of a page with a correct checksum: unsound content, or an LSN beyond the end of the log.
     fn unsound(&self, bytes: &[u8; PAGE_SIZE], id: PageId) -> Option<String> {
         let (lsn, end) =
             (PageRef::of_bytes(bytes).lsn(), self.wal.end().min(Lsn(self.log_left.load(Ordering::Relaxed))));
@@ -214,18 +215,18 @@ impl BufferPool {
         self.table.claim(id, entry, free.index()).then(|| PageClaim { pool: self, id, entry, free: Some(free) })
     }
 
-    /// Restores the claim of a page whose read was queued as a job.
+    /// Restores a page claim from the job into which it was converted.
     pub(super) fn take_up(&self, job: ReadJob) -> PageClaim<'_> {
         PageClaim { pool: self, id: job.id, entry: job.entry, free: Some(self.adopt(job.frame)) }
     }
 
-    /// Registers the ticket with a read in progress, which then completes the ticket too. Returns false if that read has
-    /// ended.
+    /// Registers the ticket with the read of a page that is in progress, which then completes this ticket too. Returns false
+    /// if the read has ended.
     #[cold]
     fn join(&self, id: PageId, ticket: &Arc<Ticket>) -> bool {
         let mut waiters = self.waiters_for(id).lock();
-        // The reader ends its claim before it takes this lock. So either the reader finds the ticket, or this thread finds
-        // that the claim has ended.
+        // The reading thread ends its claim before it takes this lock. So either that thread finds the ticket, or this
+        // thread finds that the claim has ended.
         if !matches!(self.table.place(id), Some(Residency::Loading(_))) {
             return false;
         }
@@ -235,23 +236,24 @@ impl BufferPool {
         true
     }
 
-    /// Completes the tickets of all callers that wait for the page, with the result of its read.
+    /// Completes the tickets of all callers that wait for the page, with the result of the page's read.
     fn complete_waiters(&self, id: PageId, read: &Result<(), StorageError>) {
         let waiters: Vec<Waiter> = self.waiters_for(id).lock().extract_if(.., |(page, _)| *page == id).collect();
         waiters.iter().for_each(|(_, ticket)| ticket.complete_one(read, &*self.hook));
     }
 }
 
-/// A group may take at most one of this number of frames: a 64th of the pool.
+/// Divisor of the pool size: a group of pages takes at most a 64th of the pool's frames.
 const GROUP_PART: usize = 64;
 
-/// The exclusive right to read a page into a frame. In every case, all callers that wait for the page receive the result.
+/// Exclusive right to read a page into a frame. On every path, all callers that wait for the page receive the result of the
+/// read.
 #[derive(Debug)]
 pub(super) struct PageClaim<'a> {
     pool: &'a BufferPool,
     id: PageId,
     entry: AbsentEntry,
-    /// `None` after the claim has ended.
+    /// Frame for the page. `None` after the claim has ended.
     free: Option<FreeFrame<'a>>,
 }
 
@@ -260,7 +262,7 @@ impl PageClaim<'_> {
         self.id
     }
 
-    /// Bytes of the frame, to read into.
+    /// Returns the bytes of the frame, to be filled by the read.
     pub(super) fn bytes(&mut self) -> &mut [u8; PAGE_SIZE] {
         let free = self.free.as_ref().expect("a claim that has not ended has a frame");
         // SAFETY: a `FreeFrame` is a frame without a page that is in no queue, and only one `FreeFrame` exists for it. `&mut
@@ -268,14 +270,14 @@ impl PageClaim<'_> {
         unsafe { free.frame().unowned_bytes() }
     }
 
-    /// Reads the page. Returns the result that all waiting callers receive.
+    /// Reads the page from the file. Returns the result, which all waiting callers receive too.
     pub(super) fn read(mut self) -> Result<(), StorageError> {
         let (pool, at) = (self.pool, self.id.offset());
         let read = pool.file.read_exact_at(self.bytes(), at);
         self.finish(read)
     }
 
-    /// Checks the bytes that were read and installs the page. Returns the result that all waiting callers receive.
+    /// Checks the bytes that were read and installs the page. Returns the result, which all waiting callers receive too.
     pub(super) fn finish(mut self, read: Result<(), StorageError>) -> Result<(), StorageError> {
         let (pool, id) = (self.pool, self.id);
         let read = read.and_then(|()| {
@@ -293,8 +295,9 @@ impl PageClaim<'_> {
         self.end(read, Arrival::Read { absence: self.entry.age(now) })
     }
 
-    /// Installs a page that was read together with its neighbours, unless it is damaged or was never written. Returns true
-    /// if the page was installed. Damage is not reported: a caller that needs the page reads it again and gets the error.
+    /// Installs a page that was read together with its neighbours, unless the page is damaged or was never written. Returns
+    /// true if the page was installed. Damage is not reported: a caller that needs the page reads it again and gets the
+    /// error.
     pub(super) fn install_preloaded(mut self, content: Option<&[u8; PAGE_SIZE]>) -> bool {
         let (pool, id) = (self.pool, self.id);
         let sound = content.filter(|content| header::damage(content, id, pool.options.checksums).is_none());
@@ -311,7 +314,7 @@ impl PageClaim<'_> {
         }
     }
 
-    /// Ends the claim. Installs the page, unless it could not be read or was created anew since the claim.
+    /// Ends the claim. Installs the page, unless it could not be read or was created again since the claim.
     fn end(&mut self, read: Result<(), StorageError>, how: Arrival) -> Result<(), StorageError> {
         let (pool, id) = (self.pool, self.id);
         if let Err(error) = read {
@@ -334,7 +337,7 @@ impl PageClaim<'_> {
         Ok(())
     }
 
-    /// Ends the claim without a page. This is no error if the page was created anew since the claim.
+    /// Ends the claim without a page. Returns no error if the page was created again since the claim.
     fn abandon(&mut self, read: &Result<(), StorageError>) -> Result<(), StorageError> {
         let Some(free) = self.free.take() else { return Ok(()) };
         let given_up = self.pool.table.give_up(self.id, self.entry, free.index());
@@ -344,7 +347,7 @@ impl PageClaim<'_> {
         read.clone()
     }
 
-    /// Converts the claim into a job for a reader's queue. The job takes over the responsibility for the claim.
+    /// Converts the claim into a job for the readers' queue. The job then has to end the claim.
     fn into_job(mut self) -> ReadJob {
         let free = self.free.take().expect("a claim that has not ended has a frame");
         let job = ReadJob { id: self.id, entry: self.entry, frame: free.index() };
@@ -354,7 +357,7 @@ impl PageClaim<'_> {
 }
 
 impl Drop for PageClaim<'_> {
-    /// Reports an error to waiting callers if the disk's code panicked, so that none waits forever.
+    /// Ends an unfinished claim with an error if the disk's code panicked, so that no caller waits for the page forever.
     fn drop(&mut self) {
         if self.free.is_some() {
             let panicked = std::io::Error::other("the disk's code panicked");

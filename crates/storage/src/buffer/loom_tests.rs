@@ -1,7 +1,7 @@
 //! Loom models of the page table and the latches of frames, under every order of steps: `cargo xtask loom`.
 //!
-//! The models repeat the steps of readers, loaders and evictors on frames of one word. Loom's atomics cannot be in the real
-//! frames, which are part of a mapping that the operating system zeroes.
+//! The models repeat the steps of readers, loaders and evictors on frames of one word. Loom's atomics cannot be part of real
+//! frames, whose memory is a mapping that the operating system zeroes.
 #![allow(unsafe_code)]
 #![cfg_attr(not(test), allow(dead_code))]
 
@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use crate::base::arena::PageSize;
 
-/// Replacement for a mapping.
+/// Replacement for the arena's memory mapping.
 #[derive(Debug)]
 pub(super) struct Arena<T>(Box<[T]>);
 
@@ -42,7 +42,7 @@ mod tests {
 
     const PAGES: u32 = 3;
 
-    /// A frame of one word, which is 100 times the number of the page in the frame.
+    /// A frame of one word. Its value is 100 times the number of the page in the frame.
     #[derive(Default)]
     struct Frame {
         latch: Latch,
@@ -66,7 +66,7 @@ mod tests {
             pool
         }
 
-        /// Model of `BufferPool::load`: loads the page into a free frame. Returns false if another thread does so.
+        /// Loads the page into a free frame, like `BufferPool::load`. Returns false if another thread loads the page.
         fn load(&self, id: u32, frame: u32) -> bool {
             let Some(Residency::Absent(entry)) = self.table.place(PageId(id)) else { return false };
             if !self.table.claim(PageId(id), entry, frame) {
@@ -84,8 +84,8 @@ mod tests {
             mine
         }
 
-        /// Model of `ReservedFrames::create`: creates the page, whether it is absent or being read. The word of a created
-        /// page is one more.
+        /// Creates the page, which may be absent or being read, like `ReservedFrames::create`. The word of a created page is
+        /// one more than the word of a loaded page.
         fn create(&self, id: u32, frame: u32) -> bool {
             loop {
                 let Some(Residency::Absent(entry) | Residency::Loading(entry)) = self.table.place(PageId(id)) else {
@@ -103,7 +103,7 @@ mod tests {
             }
         }
 
-        /// Model of an eviction: removes the page from its frame if no thread holds the latch. The frame is then free.
+        /// Removes the page from its frame if no thread holds the latch, like an eviction. The frame is then free.
         fn evict(&self, id: u32, frame: u32) -> bool {
             let place = &self.frames[frame as usize];
             if !place.latch.try_lock_exclusive() {
@@ -120,7 +120,7 @@ mod tests {
             here
         }
 
-        /// Model of an optimistic read: returns the page's word if the page was in the frame during the whole read.
+        /// Reads optimistically: returns the page's word if the page was in the frame during the whole read.
         fn read(&self, id: u32) -> Option<u64> {
             let frame = self.frames.get(self.table.frame_of(PageId(id)))?;
             let version = frame.latch.optimistic();

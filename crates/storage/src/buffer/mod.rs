@@ -70,13 +70,13 @@ pub(crate) use self::copying::CopyReader;
 pub(crate) use self::room::ReservedFrames;
 pub(crate) use self::stats::PoolStats;
 
-/// Size of a frame in bytes: the distance between two page headers.
+/// Returns the size of a frame in bytes, which is the distance between the headers of two adjacent pages in memory.
 #[cfg(feature = "measure")]
 pub(crate) const fn frame_bytes() -> usize {
     size_of::<Frame>()
 }
 
-/// Minimum number of frames per shard. An additional shard with fewer frames is not worth its cost.
+/// Minimum number of frames per shard. The cost of an additional shard with fewer frames exceeds its benefit.
 const SHARD_FRAMES: usize = 2048;
 const MAX_SHARDS: usize = 8;
 const WAITER_SHARDS: usize = 16;
@@ -85,15 +85,16 @@ const WAITER_SHARDS: usize = 16;
 pub(crate) const LARGE_FRAMES: usize = (16 << 20) / size_of::<Frame>();
 /// Minimum number of frames of a pool.
 pub(crate) const MIN_FRAMES: usize = 16;
-/// Number of spare frames, in addition to the pool's own. They are used once the instance is closed to commits, because
-/// dirty pages then keep their frames. If all other pages are dirty, this is the number of pages that can be in memory for
-/// reads. The memory of spare frames is untouched until then.
+/// Number of spare frames, in addition to the pool's own frames. Spare frames are used once the instance is closed to
+/// commits, because dirty pages then keep their frames. If all other pages are dirty, this is the number of pages that can
+/// be in memory for reads. The memory of spare frames is untouched until their first use.
 pub(crate) const SPARE_FRAMES: usize = 16;
 
 /// Settings of a pool.
 #[derive(Clone, Debug)]
 pub(crate) struct PoolOptions {
-    /// Number of frames, at least [`MIN_FRAMES`]. Each takes 8,256 bytes of memory, and about 32 bytes more for shortcuts.
+    /// Number of frames, at least [`MIN_FRAMES`]. Each frame takes 8,256 bytes of memory, and about 32 bytes more for
+    /// shortcuts.
     pub(crate) frames: usize,
     /// Page latch kind.
     pub(crate) latches: LatchKind,
@@ -105,9 +106,9 @@ pub(crate) struct PoolOptions {
     pub(crate) checksums: bool,
     /// Check the content of pages when they are read. See [`crate::page::sound`].
     pub(crate) sound: bool,
-    /// Maximum number of pages of the file. Each takes 4 bytes of address space.
+    /// Maximum number of pages of the data file. Each page takes 4 bytes of address space in the page table.
     pub(crate) max_pages: u32,
-    /// Minimum number of pages by which the file grows.
+    /// Minimum number of pages by which the data file grows.
     pub(crate) grow_pages: u32,
     /// Page size of the memory that holds the pool.
     pub(crate) memory: PageSize,
@@ -121,7 +122,7 @@ pub(crate) struct PoolOptions {
 }
 
 impl PoolOptions {
-    /// Settings for a pool of `frames` frames.
+    /// Creates the settings for a pool of `frames` frames.
     pub(crate) fn new(frames: usize) -> PoolOptions {
         PoolOptions {
             frames,
@@ -143,7 +144,7 @@ impl PoolOptions {
 
 /// The buffer pool. See the module's documentation.
 pub(crate) struct BufferPool {
-    // The fields that a hit reads come first. None of them is written after opening.
+    // The fields that a hit reads come first. None of these fields is written after opening.
     table: PageTable,
     /// Declared before `frames`, so that it is dropped before their addresses become invalid.
     _registration: PoolRegistration,
@@ -154,7 +155,8 @@ pub(crate) struct BufferPool {
     /// Latch protocol of the readers of frames.
     latching: Latching,
     points: Points,
-    /// Number of free frames per shard below which the cleaner is woken, and number up to which the cleaner fills.
+    /// Number of free frames per shard below which the cleaner is woken, and number up to which the cleaner fills the free
+    /// list.
     reserve_low: usize,
     reserve_high: usize,
     options: PoolOptions,
@@ -169,21 +171,22 @@ pub(crate) struct BufferPool {
     homes: Option<Homes>,
     waiters: [CachePadded<Mutex<Vec<Waiter>>>; WAITER_SHARDS],
     readers: Readers,
-    /// Number of the first frame that has never held a page. Such frames are in no queue and their memory is untouched.
+    /// Number of the first frame that has never held a page. The frames from there on are in no queue and their memory is
+    /// untouched.
     never_used: CachePadded<AtomicU32>,
     /// Number of spare frames in use.
     spares_used: AtomicU32,
     /// Shard at which the next reservation begins its search.
     next_shard: CachePadded<AtomicU32>,
-    /// Number of pages in the file.
+    /// Number of pages in the data file.
     file_pages: AtomicU32,
-    /// Number of the first page that was never used, set by the page allocator. Pages from there on are not read. `u32::MAX`
-    /// until the allocator has been read.
+    /// Number of the first page that was never used, set by the page allocator. Pages at or beyond it are not read.
+    /// `u32::MAX` until the allocator's page has been read.
     pages_end: AtomicU32,
     /// During redo, the end of the log as the crash left it. A page with an LSN at or beyond this end contains lost changes.
     /// At other times `u64::MAX`.
     log_left: AtomicU64,
-    /// Number of pages at the end of the file that are reserved for undo.
+    /// Number of pages at the end of the data file that are reserved for undo.
     reserved_pages: AtomicU64,
     cleaner_called: AtomicBool,
     grow_lock: Mutex<()>,
@@ -199,8 +202,8 @@ pub(crate) struct BufferPool {
 }
 
 thread_local! {
-    /// Number of pages that this thread found in a pool since [`take_hits`]. Thread-local, so that no other thread writes
-    /// here.
+    /// Number of pages that this thread found in a pool since the last [`take_hits`]. The counter is thread-local, so that
+    /// no other thread writes to its cache line.
     static HITS: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -301,13 +304,13 @@ impl BufferPool {
         self.frames.as_slice().get(self.table.frame_of(id))
     }
 
-    /// Latch protocol of the readers of frames.
+    /// Returns the latch protocol of the readers of frames.
     #[inline]
     pub(crate) fn latches(&self) -> &Latching {
         &self.latching
     }
 
-    /// Returns the frame with this number, whatever page it holds at present.
+    /// Returns the frame with this number. The frame may hold any page, or no page.
     ///
     /// # Panics
     /// Panics if there is no such frame.
@@ -322,7 +325,7 @@ impl BufferPool {
         self.table.prefetch(id);
     }
 
-    /// Hints for searches of trees in this pool.
+    /// Returns the hints for searches of trees in this pool.
     #[inline(always)]
     pub(crate) fn shortcuts(&self) -> &Shortcuts {
         &self.shortcuts
@@ -342,7 +345,7 @@ impl BufferPool {
         }
     }
 
-    /// Returns true if a page has become due since the last round began.
+    /// Returns true if a page has become due for the purge service since the last round began.
     #[inline]
     pub(crate) fn has_due_pages(&self) -> bool {
         self.due.any()
@@ -360,23 +363,23 @@ impl BufferPool {
         if next.0 >= self.file_pages() { PageId::NONE } else { next }
     }
 
-    /// Points at which threads that read pages allow a switch to other fibers.
+    /// Returns the points at which threads that read pages allow a switch to other fibers.
     #[inline(always)]
     pub(crate) fn points(&self) -> &Points {
         &self.points
     }
 
-    /// Number of frames in the pool, without spare frames.
+    /// Returns the number of frames in the pool, without spare frames.
     pub(crate) fn frame_count(&self) -> usize {
         self.frames.as_slice().len() - SPARE_FRAMES
     }
 
-    /// Memory regions of the pool: name and address range of each.
+    /// Returns the name and the address range of each memory region of the pool.
     pub(crate) fn regions(&self) -> [(&'static str, Range<usize>); 3] {
         [("frames", self.frames.range()), ("page_table", self.table.range()), ("shortcuts", self.shortcuts.range())]
     }
 
-    /// Counters of the pool since it was opened.
+    /// Returns the values of the pool's counters since it was opened.
     pub(crate) fn stats(&self) -> PoolStats {
         self.counters.read()
     }
@@ -386,13 +389,14 @@ impl BufferPool {
         self.poison.is_closed()
     }
 
-    /// Path of the file, for messages.
+    /// Returns the path of the data file, for messages.
     pub(crate) fn file_name(&self) -> String {
         self.file.show()
     }
 
-    /// Sets the callback for a shortage of free frames. It wakes the thread that drives [`BufferPool::clean_step`]. It is
-    /// called on miss paths, at most once between two steps. Only the first call of this function has an effect.
+    /// Sets the callback for a shortage of free frames. The callback wakes the thread that drives
+    /// [`BufferPool::clean_step`]. It is called on miss paths, at most once between two steps. Only the first call of this
+    /// function has an effect.
     pub(crate) fn on_cleaner_wanted(&self, wake: Box<dyn Fn() + Send + Sync>) {
         let _ = self.cleaner_wake.set(wake);
     }
@@ -406,7 +410,7 @@ impl BufferPool {
         }
     }
 
-    /// Frames that have held a page, without spare frames.
+    /// Returns the frames that have held a page, without spare frames.
     fn used_frames(&self) -> &[Frame] {
         let used = self.never_used.load(Ordering::Acquire) as usize;
         &self.frames.as_slice()[..used.min(self.frame_count())]
@@ -417,7 +421,7 @@ impl BufferPool {
         &self.shards[shard]
     }
 
-    /// Home shard of the calling thread, or `usual()` if the pool has no home shards.
+    /// Returns the home shard of the calling thread, or `usual()` if the pool has no home shards.
     fn home_or(&self, usual: impl FnOnce() -> usize) -> usize {
         self.homes.as_ref().map_or_else(usual, |homes| {
             homes.of_this_thread(if self.options.simulated { self.hook.task() } else { thread_number() })

@@ -12,14 +12,14 @@
 //! | 2^32 - 1 | withheld: no tree contains the page, and its content in the file must not be read | the owner of the number |
 //!
 //! The frame number in a "being read" entry distinguishes two reads of the same page, because two reads never use the same
-//! frame. Suppose that a reader is late: since its read began, the page was created anew, evicted, and claimed again. This
-//! reader then does not mistake the new claim for its own.
+//! frame. Suppose that a reader is late: since its read began, the page was created again, evicted, and claimed again. This
+//! reader then does not mistake the new claim for its own claim.
 //!
 //! A withheld number belongs to a bulk load, which writes the page without a frame, or to a free range. The page becomes
-//! readable when the bulk load puts its tree in place, or when the page is created anew.
+//! readable when the bulk load puts its tree in place, or when the page is created again.
 //!
 //! The stamps form the ghost list of the replacement policy (see `replacement`). They need no memory of their own and no
-//! extra lookup.
+//! additional lookup.
 
 use std::io;
 
@@ -49,7 +49,7 @@ pub(super) const MAX_FRAMES: usize = (1 << 30) - 1;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct AbsentEntry(u32);
 
-/// Location of a page.
+/// Location of a page: in memory, being read, or absent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Residency {
     /// Not in memory.
@@ -63,17 +63,17 @@ pub(super) enum Residency {
 }
 
 impl PageTable {
-    /// Creates a table for pages with numbers below `pages`, in memory of this kind.
+    /// Creates a table for pages with numbers below `pages`, in memory of the kind `memory`.
     pub(super) fn new(pages: u32, memory: PageSize) -> io::Result<PageTable> {
         Ok(PageTable { entries: Arena::new(pages as usize, memory)? })
     }
 
-    /// Address range of the table.
+    /// Returns the address range of the table's entries.
     pub(super) fn range(&self) -> std::ops::Range<usize> {
         self.entries.range()
     }
 
-    /// Number of the page's frame. A value of 2^31 - 1 or more means that the page has no frame.
+    /// Returns the number of the page's frame. A value of 2^31 - 1 or more means that the page has no frame.
     #[inline]
     pub(super) fn frame_of(&self, id: PageId) -> usize {
         match self.entries.as_slice().get(id.0 as usize) {
@@ -90,7 +90,7 @@ impl PageTable {
         }
     }
 
-    /// Location of the page. `None` if no page can have this number.
+    /// Returns the location of the page. `None` if no page can have this number.
     pub(super) fn place(&self, id: PageId) -> Option<Residency> {
         let entry = self.entry(id)?.load(Ordering::Acquire);
         Some(match entry {
@@ -108,12 +108,12 @@ impl PageTable {
         self.change(id, entry.0, LOADING | frame)
     }
 
-    /// Abandons a claim: the page stays absent. Returns false if the page has been created anew since the claim.
+    /// Abandons a claim: the page stays absent. Returns false if the page has been created again since the claim.
     pub(super) fn give_up(&self, id: PageId, entry: AbsentEntry, frame: u32) -> bool {
         self.change(id, LOADING | frame, entry.0)
     }
 
-    /// Completes a claim: the page is now in the frame. Returns false if the page has been created anew since the claim, in
+    /// Completes a claim: the page is now in the frame. Returns false if the page has been created again since the claim, in
     /// another frame.
     #[must_use]
     pub(super) fn publish(&self, id: PageId, frame: u32) -> bool {
@@ -164,7 +164,7 @@ impl PageTable {
 }
 
 impl AbsentEntry {
-    /// Number of stamps between the eviction of the page and `now`. `None` if the page left no ghost.
+    /// Returns the number of stamps between the eviction of the page and `now`. `None` if the page left no ghost.
     pub(super) fn age(self, now: u32) -> Option<u32> {
         (self.0 >= GHOST).then(|| now.wrapping_sub(self.0) & STAMP)
     }

@@ -6,7 +6,7 @@ use super::page_table::Residency;
 use crate::base::error::StorageError;
 use crate::base::ids::{PAGE_SIZE, PageId};
 
-/// Pages per read of `preload`.
+/// Number of pages that `preload` reads at a time.
 const CHUNK: u32 = 128;
 
 impl BufferPool {
@@ -53,13 +53,13 @@ impl BufferPool {
         }
     }
 
-    /// Shard that supplies the frame of a preloaded page. With home shards, pages that are neighbours in the file share a
-    /// shard, so that they are neighbours in memory too and occupy few large pages.
+    /// Returns the number of the shard that supplies the frame of a preloaded page. With home shards, pages that are
+    /// neighbours in the file share a shard, so that they are neighbours in memory too and occupy few large pages.
     fn shard_of_preloaded(&self, id: PageId) -> usize {
         self.homes.as_ref().map_or_else(|| self.shard_of_page(id), |homes| id.0 as usize / homes.chunk())
     }
 
-    /// Number of frames that hold no page.
+    /// Returns the number of frames that hold no page.
     pub(crate) fn free_frames(&self) -> usize {
         self.unused_frames() + self.shards.iter().map(|shard| shard.lock().free.len()).sum::<usize>()
     }

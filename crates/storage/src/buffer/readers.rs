@@ -2,9 +2,9 @@
 //! they perform every read that might wait for a device, because such a wait would stop all fibers of the calling thread.
 //!
 //! A claimed page is put into a queue as a job, and reader threads of the database take jobs from the queue
-//! ([`BufferPool::run_reader`]). In a simulation the program takes them, one at a time ([`BufferPool::step_reader`]). If the
-//! operating system's page cache has the page, the calling thread reads it directly, because a handover costs more than
-//! that.
+//! ([`BufferPool::run_reader`]). In a simulation the program takes the jobs, one at a time ([`BufferPool::step_reader`]). If
+//! the operating system's page cache has the page, the calling thread reads the page directly, because a handover costs more
+//! than the read.
 //!
 //! Under a cooperative hook the readers run from the start. Otherwise they are started by the first group with two pages
 //! that have to wait for a device. A database that fits into memory therefore has no reader threads.
@@ -33,12 +33,12 @@ pub(super) struct ReadJob {
 /// or cannot be started.
 type Starter = Box<dyn Fn() + Send + Sync>;
 
-/// Queue of read requests. Its mutex is held only briefly, and its holder never waits.
+/// Queue of read jobs. Its mutex is held only briefly, and the holder of the mutex never waits.
 #[derive(Default)]
 pub(super) struct Readers {
     /// True if readers take jobs. Read without the mutex on misses; changed under the mutex.
     open: AtomicBool,
-    /// True if readers take jobs or would do so after a call of `starter`. Changed under the mutex, like `open`.
+    /// True if readers take jobs or would do so after a call of `starter`. Changed under the mutex.
     available: AtomicBool,
     starter: OnceLock<Starter>,
     jobs: Mutex<VecDeque<ReadJob>>,
@@ -88,13 +88,13 @@ impl Readers {
         Ok(())
     }
 
-    /// Number of jobs in the queue.
+    /// Returns the number of jobs in the queue.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
         self.jobs.lock().len()
     }
 
-    /// Takes the next job. If `wait` is true, waits for one until the queue is closed.
+    /// Takes the next job. If `wait` is true and the queue is empty, waits for a job until the queue is closed.
     pub(super) fn next(&self, wait: bool) -> Option<ReadJob> {
         let mut jobs = self.jobs.lock();
         loop {
@@ -116,21 +116,22 @@ impl BufferPool {
         self.readers.available.store(true, Ordering::Relaxed);
     }
 
-    /// Sets the place in a lane that is woken for each queued job. The work in that place calls [`BufferPool::step_reader`].
+    /// Sets the place in a lane that is woken for each queued job. The work in this lane place calls
+    /// [`BufferPool::step_reader`].
     pub(crate) fn call_for_reads(&self, place: LanePlace) {
         let _ = self.readers.place.set(place);
     }
 
-    /// Sets the callback that starts readers. It is called for a group of pages that have to wait for a device, until
-    /// readers are open. Called once.
+    /// Sets the callback that starts readers. Until readers are open, the callback is called for each group of pages that
+    /// have to wait for a device. Called once.
     pub(crate) fn on_readers_wanted(&self, start: Starter) {
         let _ = self.readers.starter.set(start);
         let _changes = self.readers.jobs.lock();
         self.readers.available.store(true, Ordering::Relaxed);
     }
 
-    /// Closes the queue: from now on callers read pages themselves. Queued jobs are finished here or by the readers, which
-    /// then end.
+    /// Closes the queue: from now on callers read pages themselves. Queued jobs are finished by this thread or by the
+    /// readers, which then end.
     pub(crate) fn close_readers(&self) {
         let jobs = self.readers.jobs.lock();
         self.readers.open.store(false, Ordering::Relaxed);
@@ -166,7 +167,8 @@ impl BufferPool {
     }
 
     fn do_read(&self, job: ReadJob) {
-        // Waiting callers receive any error, and the panic of a disk as an error. The reader continues in both cases.
+        // Callers that wait for the page receive any error of the read, also if the disk's code panicked. The reader
+        // continues.
         let _ = catch_unwind(AssertUnwindSafe(|| self.take_up(job).read()));
     }
 }

@@ -40,7 +40,7 @@ const GHOST_PART: usize = 2;
 pub(super) struct Uses(AtomicU8);
 
 impl Uses {
-    /// Counts a use. Writes only if the counter changes, because all workers share the cache line.
+    /// Increments the counter. Writes only if the value changes, because all workers share the cache line.
     #[inline]
     pub(super) fn touch(&self) {
         let uses = self.get();
@@ -67,7 +67,7 @@ impl Uses {
 
 /// Properties of resident pages that the policy reads.
 pub(super) trait ResidentPages {
-    /// Use counter of the page in this frame.
+    /// Returns the use counter of the page in this frame.
     fn uses(&self, frame: u32) -> &Uses;
 
     /// Returns true if the page appears to be an inner page of a tree. A hint: no latch is held.
@@ -84,7 +84,8 @@ pub(super) enum Arrival {
         /// Number of evictions from the pool since the page's own eviction. `None` if the page left no ghost.
         absence: Option<u32>,
     },
-    /// The page was read together with its neighbours. The small queue is only for pages that are read one by one.
+    /// The page was read together with its neighbours. It enters the main queue: the small queue is only for pages that are
+    /// read one by one.
     Preloaded,
 }
 
@@ -95,7 +96,7 @@ enum Queue {
     Dirty,
 }
 
-/// Frame whose page is to be evicted. It is in no queue: the pool empties it or puts it back.
+/// A frame whose page is to be evicted. The frame is in no queue: the pool empties it or puts it back.
 #[derive(Debug)]
 #[must_use]
 pub(super) struct Candidate {
@@ -104,7 +105,7 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
-    /// Returns true if the eviction leaves a ghost, by which a later read of the page is recognised.
+    /// Returns true if the eviction leaves a ghost in the page table, by which a later read of the page is recognised.
     pub(super) fn leaves_ghost(&self) -> bool {
         self.from != Queue::Main
     }
@@ -134,23 +135,24 @@ pub(super) struct Replacement {
     main: VecDeque<u32>,
     /// Dirty pages that wait to be written before their eviction.
     dirty: VecDeque<u32>,
-    /// Length of `small` above which candidates are taken from it.
+    /// Length of `small` above which eviction candidates are taken from `small`.
     small_target: usize,
-    /// Length of `dirty` at which no more candidates are returned. Without this bound, clean pages would be evicted in place
-    /// of dirty ones, even if they are hot.
+    /// Length of `dirty` at which no more eviction candidates are returned. Without this bound, clean pages would be evicted
+    /// in place of dirty ones, even if the clean pages are hot.
     dirty_most: usize,
-    /// Number of evictions within which a returning page enters the main queue.
+    /// Number of evictions within which an evicted page that is read again enters the main queue.
     ghost_reach: usize,
 }
 
 impl Replacement {
-    /// Creates the policy for `frames` of the pool's `of` frames. At most `dirty_most` pages may wait to be written.
+    /// Creates the policy for `frames` frames of a pool of `of` frames. At most `dirty_most` pages may wait to be written.
     pub(super) fn new(frames: usize, of: usize, dirty_most: usize) -> Replacement {
         let (small, main, dirty) = Default::default();
         Replacement { small, main, dirty, small_target: (frames / 10).max(1), dirty_most, ghost_reach: of / GHOST_PART }
     }
 
-    /// Records that a page has entered `frame`. Returns true if the page was read again soon after its eviction.
+    /// Records that a page has entered `frame`. Returns true if the page was read again soon after its eviction (a ghost
+    /// hit).
     pub(super) fn arrived(&mut self, pages: &(impl ResidentPages + ?Sized), frame: u32, how: Arrival) -> bool {
         let inner = how != Arrival::Created && pages.is_inner(frame);
         pages.uses(frame).set(if inner { MAX_USES } else { 0 });
@@ -201,7 +203,7 @@ impl Replacement {
         self.dirty_most = usize::MAX;
     }
 
-    /// Number of pages that are not known to be dirty.
+    /// Returns the number of pages that are not known to be dirty.
     pub(super) fn evictable(&self) -> usize {
         self.small.len() + self.main.len()
     }

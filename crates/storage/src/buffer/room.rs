@@ -21,10 +21,10 @@ const EXAMINED_FRAMES: usize = 256;
 const WRITE_PAGES: usize = 32;
 /// Number of rounds without progress, with waits of up to 5 ms between them, after which the pool counts as exhausted.
 const ROUNDS: u32 = 200;
-/// Minimum number of clean pages for eviction in an instance that is closed to commits: more than one descent reads.
+/// Minimum number of clean pages for eviction in an instance that is closed to commits: more pages than one descent reads.
 const MIN_CLEAN: usize = 8;
 
-/// A frame without a page that only its owner can use. Dropping it returns the frame to the free frames.
+/// A frame without a page, which only the owner of this value can use. Dropping it returns the frame to the free list.
 #[derive(Debug)]
 pub(super) struct FreeFrame<'a> {
     pool: &'a BufferPool,
@@ -40,7 +40,7 @@ impl<'a> FreeFrame<'a> {
         &self.pool.frames.as_slice()[self.index as usize]
     }
 
-    /// Adds the frame to the queues of the replacement policy. The frame now has a page and its latch is held.
+    /// Adds the frame to the queues of the replacement policy. The frame now has a page, and the frame's latch is held.
     pub(super) fn enter(self, how: Arrival) {
         let (pool, frames) = (self.pool, self.pool.frames.as_slice());
         if pool.shard_of_frame(self.index).lock().policy.arrived(frames, self.index, how) {
@@ -56,7 +56,7 @@ impl Drop for FreeFrame<'_> {
     }
 }
 
-/// Frames taken out of circulation by [`BufferPool::reserve`]. Dropping it returns unused frames.
+/// Frames taken out of circulation by [`BufferPool::reserve`]. Dropping it returns the frames that were not used.
 #[derive(Debug)]
 pub(crate) struct ReservedFrames<'a> {
     pool: &'a BufferPool,
@@ -64,18 +64,19 @@ pub(crate) struct ReservedFrames<'a> {
 }
 
 impl<'a> ReservedFrames<'a> {
-    /// Number of frames left.
+    /// Returns the number of frames left.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.frames.len()
     }
 
     /// Creates the page `id`, whose number is being allocated. The page is all zeros except for its number, and exclusively
-    /// latched. Other threads can find it as soon as the latch is released. Its former content is irrelevant. The caller
-    /// formats it, sets its LSN and marks it dirty.
+    /// latched. Other threads can find the page as soon as the latch is released. The former content of the page is
+    /// irrelevant. The caller formats the page, sets its LSN and marks it dirty.
     ///
-    /// Waits for latches only: other threads may have found the former page with this number. If a thread is reading that
-    /// page at this moment, because of a stale reference, the reader finds at its end that the page is in another frame.
+    /// Waits for latches only: other threads may have found the former page with this number. If a thread is reading the
+    /// former page at this moment, because of a stale reference, that thread finds at the end of its read that the page is
+    /// in another frame.
     ///
     /// # Panics
     /// Panics if no frame is left, or if no page can have the number `id`.
@@ -203,7 +204,7 @@ impl BufferPool {
         Err(StorageError::PoolExhausted { frames: self.frame_count() })
     }
 
-    /// Takes a spare frame that has never held a page.
+    /// Takes a spare frame that has never held a page. Returns `None` if all spare frames are in use.
     fn spare_frame(&self) -> Option<FreeFrame<'_>> {
         let used = self.spares_used.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |used| {
             ((used as usize) < SPARE_FRAMES).then_some(used + 1)
@@ -211,7 +212,7 @@ impl BufferPool {
         used.ok().map(|used| FreeFrame { pool: self, index: self.frame_count() as u32 + used })
     }
 
-    /// Takes a frame that is already free.
+    /// Takes a frame that is already free or was never used. Returns `None` if there is none.
     pub(super) fn free_frame(&self, hint: usize) -> Option<FreeFrame<'_>> {
         let shard = &self.shards[hint % self.shards.len()];
         let mut shard = shard.lock();
@@ -239,7 +240,8 @@ impl BufferPool {
         None
     }
 
-    /// Takes a chunk of frames that have never held a page. One of them goes to the caller, the others to the shard.
+    /// Takes a chunk of frames that have never held a page. Returns the first frame of the chunk and adds the others to the
+    /// shard's free list.
     fn new_chunk(&self, homes: &Homes, shard: usize) -> Option<FreeFrame<'_>> {
         let all = self.frame_count() as u32;
         let first = self.never_used.fetch_add(homes.chunk() as u32, Ordering::AcqRel);
@@ -255,12 +257,13 @@ impl BufferPool {
         Some(FreeFrame { pool: self, index: first })
     }
 
-    /// Number of frames that have never held a page.
+    /// Returns the number of frames that have never held a page.
     pub(super) fn unused_frames(&self) -> usize {
         self.frame_count().saturating_sub(self.never_used.load(Ordering::Relaxed) as usize)
     }
 
-    /// Takes a frame by evicting a clean page, or a free frame of another shard. Sets `moved` if there was any progress.
+    /// Takes a frame by evicting a clean page, or takes a free frame of another shard. Sets `moved` if there was any
+    /// progress.
     pub(super) fn evict_one(&self, hint: usize, moved: &mut bool) -> Option<FreeFrame<'_>> {
         for i in 0..self.shards.len() {
             let shard = &self.shards[(hint + i) % self.shards.len()];
@@ -273,8 +276,8 @@ impl BufferPool {
         None
     }
 
-    /// Writes up to `n` pages that are waiting to be written before their eviction, and evicts those that no thread has used
-    /// since. Returns the number of pages written or the number evicted, whichever is larger.
+    /// Writes up to `n` pages that wait to be written before their eviction, and then evicts the pages that no thread has
+    /// used in the meantime. Returns the number of pages written or the number evicted, whichever is larger.
     pub(super) fn write_victims(&self, hint: usize, n: usize) -> Result<usize, StorageError> {
         let frames = self.frames.as_slice();
         let mut victims = Vec::new();
@@ -307,13 +310,13 @@ impl BufferPool {
         result.map(|written| written.max(freed))
     }
 
-    /// Number of `frame` in this pool.
+    /// Returns the number of `frame` in this pool.
     pub(crate) fn index_of(&self, frame: &Frame) -> u32 {
         let base = self.frames.as_slice().as_ptr().addr();
         ((std::ptr::from_ref(frame).addr() - base) / size_of::<Frame>()) as u32
     }
 
-    /// LSN at which a restart would have to begin because of this frame. `None` if the frame is clean.
+    /// Returns the LSN at which a restart would have to begin because of this frame. `None` if the frame is clean.
     pub(super) fn recovery_lsn(frame: &Frame) -> Option<Lsn> {
         match frame.recovery_lsn.load(Ordering::Acquire) {
             0 => None,

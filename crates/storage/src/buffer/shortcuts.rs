@@ -1,15 +1,15 @@
 //! Shortcuts: the leaf in which keys near a given key were last found.
 //!
-//! A table of hints beside the trees, similar to InnoDB's adaptive hash index. A search for an existing key consults the
-//! table first. A hit bypasses all levels above the leaf. No code relies on the answer, which may be stale or belong to
-//! another key. A search that follows a hint checks that the page is a leaf of the tree and contains *exactly this
-//! key*, which no other leaf can contain. If not, it descends from the root. (The page's prefix is part of the key: after
-//! different prefixes, the keys of two leaves may have equal bytes.) The table is therefore not updated when pages change,
-//! split or are evicted.
+//! The shortcuts are a table of hints beside the trees, similar to InnoDB's adaptive hash index. A search for an existing
+//! key consults the table first. A hit bypasses all levels above the leaf. No code relies on a hint, which may be stale or
+//! belong to another key. A search that follows a hint checks that the page is a leaf of the tree and contains *exactly this
+//! key*, which no other leaf can contain. If the check fails, the search descends from the root. (The page's prefix is part
+//! of the key: after different prefixes, the keys of two leaves may have equal bytes.) The table is therefore not
+//! updated when pages change, split or are evicted.
 //!
 //! Keys that differ only in their last few bits share an entry. If keys are numbers without gaps, an entry covers an eighth
-//! to a quarter of a leaf's rows in most cases. The number of these bits is learnt for each index. Sixteen neighbouring
-//! entries share a cache line, which is selected by a hash of their common bits.
+//! to a quarter of a leaf's rows in most cases. The number of ignored bits is learnt for each index. Sixteen neighbouring
+//! entries share a cache line, which is selected by a hash of the bits that their keys have in common.
 
 use crate::base::sync::plain::{AtomicU8, AtomicU32, Ordering};
 use std::io;
@@ -18,29 +18,29 @@ use crate::base::arena::{Arena, PageSize};
 use crate::base::ids::{IndexId, PageId};
 use crate::base::prefetch::prefetch_read;
 
-/// Entries in a cache line.
+/// Number of entries in a cache line.
 const LINE: usize = 16;
-/// Table entries per frame of the pool. This takes 16 to 32 bytes of memory per frame, where touched; more for the smallest
-/// pools, less for pools beyond 32 GiB.
+/// Number of table entries per frame of the pool. The entries take 16 to 32 bytes of memory per frame, once touched; more in
+/// the smallest pools, less in pools beyond 32 GiB.
 const PER_FRAME: usize = 4;
 const MIN_ENTRIES: usize = 1 << 10;
 const MAX_ENTRIES: usize = 1 << 24;
-/// Bits of an entry for the page number; no file has more pages. The bits above hold a tag that distinguishes keys of one
-/// line.
+/// Number of bits of an entry for the page number; no file has more pages. The bits above hold a tag that distinguishes keys
+/// of one cache line.
 const PAGE_BITS: u32 = 28;
 /// Number of learnt bit counts. Indexes whose numbers are equal modulo this number share one, which costs only speed.
 const BIT_COUNTS: usize = 256;
 const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Table of hints. See the module's documentation.
+/// Table of hints that map keys to leaves. See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Shortcuts {
-    /// Page number, and above it the tag of the keys.
+    /// Entries: a page number, and above it the tag of the keys.
     entries: Arena<AtomicU32>,
     /// Number of bits by which a hash is shifted to obtain a line number.
     shift: u32,
-    /// Number of bits in which the keys of an entry may differ, plus one; 0 if nothing has been learnt. Indexed by index
-    /// number.
+    /// Number of bits in which the keys of an entry may differ, plus one; 0 if nothing has been learnt. The position in this
+    /// array is the index number modulo `BIT_COUNTS`.
     ignored_bits: [AtomicU8; BIT_COUNTS],
 }
 
@@ -109,7 +109,7 @@ impl Shortcuts {
         ShortcutEntry { at: at as u32, tag: (hash as u32) << PAGE_BITS }
     }
 
-    /// Leaf in which a key near this one was last found; [`PageId::NONE`] if the entry belongs to other keys.
+    /// Returns the leaf in which a key near this one was last found; [`PageId::NONE`] if the entry belongs to other keys.
     #[inline]
     pub(crate) fn leaf(&self, spot: ShortcutEntry) -> PageId {
         let entry = self.entries.as_slice().get(spot.at as usize).map_or(0, |entry| entry.load(Ordering::Relaxed));

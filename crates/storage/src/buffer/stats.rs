@@ -4,7 +4,7 @@ use crate::base::sync::plain::{AtomicU64, Ordering};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// Live counters.
+        /// Live counters of a pool.
         #[derive(Debug, Default)]
         pub(super) struct Counters { $(pub(super) $name: AtomicU64,)* }
 
@@ -39,9 +39,9 @@ counters! {
     syncs,
     /// Batches that a worker wrote itself because no clean frame was free.
     writes_by_workers,
-    /// Number of waits for a page that another thread was reading.
+    /// Waits for a page that another thread was reading.
     load_waits,
-    /// Pages whose read was handed to a reader thread.
+    /// Pages whose read was handed over to a reader thread.
     handed_over,
 }
 

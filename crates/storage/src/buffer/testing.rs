@@ -1,4 +1,4 @@
-//! In-memory data file and log with fault injection, for tests of this module and of the modules that use it.
+//! In-memory data file and log with fault injection, for tests of the buffer pool and of the modules that use it.
 
 use std::collections::HashMap;
 use std::io;
@@ -16,19 +16,19 @@ use crate::base::hook::{Hook, ThreadHook};
 use crate::base::ids::{Lsn, PAGE_SIZE};
 use crate::base::poison::Poison;
 
-/// Data file in memory.
+/// Data file in memory, with injected faults.
 #[derive(Debug, Default)]
 pub(crate) struct MemoryFile {
     pub(crate) bytes: Mutex<Vec<u8>>,
-    /// Content as of the last sync.
+    /// Content of the file as of the last sync.
     pub(crate) synced: Mutex<Vec<u8>>,
     pub(crate) fail_reads: AtomicBool,
     pub(crate) fail_writes: AtomicBool,
     pub(crate) fail_syncs: AtomicBool,
-    /// Maximum length in bytes; 0 for no limit.
+    /// Maximum length of the file in bytes; 0 for no limit.
     pub(crate) limit: AtomicU64,
     pub(crate) syncs: AtomicU64,
-    /// A write with more bytes than this writes only this number of bytes and fails; 0 for no such fault.
+    /// Number of bytes after which a longer write stops and fails; 0 for no such fault.
     pub(crate) tear_write_after: AtomicU64,
     /// Duration of a read in microseconds.
     pub(crate) read_delay_us: AtomicU64,
@@ -42,9 +42,9 @@ pub(crate) struct MemoryFile {
     pub(crate) panic_reads: AtomicBool,
     /// If set, there is no space for doublewrite copies.
     pub(crate) fail_aside: AtomicBool,
-    /// Doublewrite copies by slot.
+    /// Doublewrite copies, indexed by slot.
     pub(crate) aside: Mutex<HashMap<u64, Vec<OwnedAsideCopy>>>,
-    /// Doublewrite copies as of their last sync.
+    /// Doublewrite copies as of their last sync, indexed by slot.
     pub(crate) aside_synced: Mutex<HashMap<u64, Vec<OwnedAsideCopy>>>,
 }
 
@@ -159,7 +159,7 @@ impl PageFile for MemoryFile {
 #[derive(Debug)]
 pub(crate) struct DiskFile(std::fs::File, std::fs::File);
 
-/// Number of slots, and size of a slot in bytes.
+/// Number of doublewrite slots.
 const SLOTS: u64 = 128;
 const SLOT: u64 = (SLOT_PAGES * PAGE_SIZE) as u64;
 
@@ -228,7 +228,7 @@ impl PageFile for DiskFile {
 pub(crate) struct MemoryLog {
     tail: AtomicU64,
     durable: AtomicU64,
-    /// If set, the log cannot be made durable.
+    /// If set, requests to make the log durable fail.
     pub(crate) fail: AtomicBool,
 }
 
@@ -239,12 +239,12 @@ impl Default for MemoryLog {
 }
 
 impl MemoryLog {
-    /// LSN of the next record.
+    /// Returns the LSN of the next record.
     pub(crate) fn tail(&self) -> Lsn {
         Lsn(self.tail.load(Ordering::SeqCst))
     }
 
-    /// LSN below which the log is durable.
+    /// Returns the LSN below which the log is durable.
     pub(crate) fn durable_lsn(&self) -> Lsn {
         Lsn(self.durable.load(Ordering::SeqCst))
     }
@@ -274,7 +274,7 @@ impl WriteAhead for MemoryLog {
     }
 }
 
-/// A pool over an in-memory file, with its file and log.
+/// A pool over an in-memory file, together with the file and the log.
 #[derive(Debug)]
 pub(crate) struct TestPool {
     pub(crate) pool: BufferPool,

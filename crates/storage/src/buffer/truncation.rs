@@ -1,4 +1,4 @@
-//! Truncation of the data file: pages behind those in use are returned to the operating system.
+//! Truncation of the data file: the pages after the last page in use are returned to the operating system.
 
 use crate::base::sync::MutexGuard;
 use crate::base::sync::plain::Ordering;
@@ -7,14 +7,14 @@ use super::BufferPool;
 use crate::base::error::StorageError;
 use crate::base::ids::{PAGE_SIZE, PageId};
 
-/// Truncation in progress. The file does not grow while this exists.
+/// A truncation in progress. The data file does not grow while this value exists.
 pub(crate) struct FileTruncation<'p> {
     pool: &'p BufferPool,
     _grow_lock: MutexGuard<'p, ()>,
 }
 
 impl BufferPool {
-    /// Begins to truncate the file. The caller holds no latch.
+    /// Begins to truncate the data file. The caller holds no latch.
     pub(crate) fn begin_truncation(&self) -> FileTruncation<'_> {
         FileTruncation { pool: self, _grow_lock: self.grow_lock.lock() }
     }
@@ -22,8 +22,8 @@ impl BufferPool {
 
 impl FileTruncation<'_> {
     /// Lowers the number of pages in the file to `end`, plus the pages reserved for undo. The caller holds the latch of the
-    /// page allocator, which supplies `end`. Returns false if one of the removed pages is in the pool, or if an online copy
-    /// of the file is in progress.
+    /// page allocator, which supplies `end`. Returns false if a removed page is in the pool and cannot be withheld at the
+    /// moment, or if an online copy of the file is in progress.
     #[must_use]
     pub(crate) fn lower(&self, end: u32) -> bool {
         let pool = self.pool;

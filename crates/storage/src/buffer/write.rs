@@ -3,9 +3,9 @@
 //! 1. Copy each page under a shared latch. Record its LSN, its recovery LSN and the latch's version.
 //! 2. Make the log durable up to the newest change in the copies (the write-ahead rule). Seal the copies and write them
 //!    durably to [doublewrite slots](super::aside), from which a restart repairs pages that the crash has torn in place.
-//! 3. Write the copies in place, pages with consecutive numbers in one call.
-//! 4. Add the smallest recovery LSN to the unsynced ones, and only then mark the pages clean. So
-//!    [`BufferPool::oldest_recovery_lsn`] finds it in one place or the other.
+//! 3. Write the copies in place. Pages with consecutive numbers are written in one call.
+//! 4. Add the smallest recovery LSN of the batch to the unsynced pages, and only then mark the pages clean. So
+//!    [`BufferPool::oldest_recovery_lsn`] finds the LSN in at least one of the two places.
 //!
 //! A page that has changed since it was copied stays dirty from the LSN of the copy.
 
@@ -32,8 +32,8 @@ pub(super) struct WriteBatch {
     pub(super) frames: Vec<u32>,
     order: Vec<(PageId, u32)>,
     copies: Vec<PageCopy>,
-    /// Content of the copies: `copies[i]` begins at byte `i * PAGE_SIZE`. The memory is touched only as far as batches need
-    /// it.
+    /// Content of the copies: `copies[i]` begins at byte `i * PAGE_SIZE`. Small batches touch only the beginning of this
+    /// memory.
     bytes: Vec<u8>,
 }
 
@@ -63,7 +63,7 @@ impl BufferPool {
         self.batches.lock().pop().unwrap_or_else(WriteBatch::new)
     }
 
-    /// Keeps the memory of a batch for reuse. The memory kept is at most an eighth of the pool's own memory.
+    /// Keeps the memory of a batch for reuse. The memory of all kept batches is at most an eighth of the pool's own memory.
     pub(super) fn keep(&self, mut batch: WriteBatch) {
         batch.frames.clear();
         let most = (self.frame_count() / (8 * BATCH)).min(4);
@@ -92,7 +92,7 @@ impl BufferPool {
         result.map(|_| batch.copies.len())
     }
 
-    /// Step 1: copies the pages.
+    /// Copies the pages (step 1).
     fn copy_pages(&self, batch: &mut WriteBatch) {
         let frames = self.frames.as_slice();
         batch.copies.clear();
@@ -124,7 +124,7 @@ impl BufferPool {
         }
     }
 
-    /// Steps 2 and 3: makes the log and the doublewrite copies durable, and writes the pages in place.
+    /// Makes the log and the doublewrite copies durable, and writes the pages in place (steps 2 and 3).
     fn write_copies(&self, batch: &mut WriteBatch) -> Result<AllocatedSlots<'_>, StorageError> {
         self.poison.check()?;
         let WriteBatch { copies, bytes, .. } = batch;
@@ -187,7 +187,7 @@ impl BufferPool {
         Ok(())
     }
 
-    /// Step 4: records the pages as unsynced and marks them clean.
+    /// Records the pages as unsynced and marks them clean (step 4).
     fn mark_clean(&self, batch: &WriteBatch) {
         let Some(oldest) = batch.copies.iter().map(|c| c.recovery).min() else { return };
         self.unsynced.lock().add(oldest, batch.copies.len());
@@ -197,7 +197,8 @@ impl BufferPool {
             let (share, version) = frame.latch.lock_shared();
             let unchanged = version == copy.version;
             // The new recovery LSN must be the start of a record, because restart reads from there. The start of the first
-            // record that the copy lacks is unknown. Therefore the LSN of the copy is used: the start of its last record.
+            // record whose change the copy lacks is unknown. Therefore the LSN of the copy is used: the start of the last
+            // record whose change the copy contains.
             let recovery = if unchanged { 0 } else { copy.recovery.0.max(copy.lsn.0) };
             frame.recovery_lsn.store(recovery, Ordering::Release);
             drop(share);

@@ -22,7 +22,7 @@ struct Pool {
 
 static POOLS: Mutex<Vec<Pool>> = Mutex::new(Vec::new());
 
-/// Registration of a pool's address range in the global list. Dropping it removes the entry.
+/// Registration of a pool's address range in the global list. Dropping it removes the pool from the list.
 #[derive(Debug)]
 pub(super) struct PoolRegistration {
     frames: Range<usize>,

@@ -1,8 +1,9 @@
-//! Slots in the control file that hold copies of pages while the pages are written in place (InnoDB's doublewrite
-//! buffer; `buffer::aside` says when a slot is reused). If a crash tears a page in place, its copy is whole.
+//! Slots of page copies in the control file. Copies of pages are written to a slot before the pages are written in
+//! place, as in InnoDB's doublewrite buffer. (For the reuse of slots see `buffer::aside`.) If a crash tears a page in
+//! place, its copy is whole.
 //!
-//! The log thus holds only changes. Its length depends on the work of transactions, not on the number of page writes,
-//! and a full disk or a full log never prevents a page write.
+//! Therefore the log contains only changes, no copies of pages. The length of the log depends on the work of
+//! transactions, not on the number of page writes, and a full disk or a full log never prevents a page write.
 //!
 //! Layout of a slot. The first slot begins at byte 8192 of the file; the file has as many slots as it has space for.
 //!
@@ -17,11 +18,11 @@
 //! # Valid copies
 //!
 //! A slot keeps its copies after their pages have been synced, so a page may be newer than its copy. A copy repairs a
-//! page only if its recovery LSN is not below the start of redo. Then the log that redo reads has every change that the
-//! copy lacks, because the page became dirty at that LSN and the copy has all earlier changes. Every necessary copy
-//! meets this condition: its page has not been synced since, so no checkpoint has moved the start of redo past the
-//! recovery LSN. A copy whose checksum differs from the one in the slot's header belongs to a batch that the crash
-//! interrupted before its pages were written in place.
+//! page only if its recovery LSN is not below the start of redo. Then redo repeats every change that the copy lacks:
+//! the page became dirty at its recovery LSN, so the copy contains all earlier changes. Every necessary copy meets this
+//! condition: its page has not been synced after the copy was written, so no checkpoint has moved the start of redo
+//! past the recovery LSN. A copy whose checksum differs from the checksum in the slot's header belongs to a batch that
+//! the crash interrupted before its pages were written in place.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,25 +39,25 @@ use crate::recovery::control::ASIDE;
 const MAGIC: &[u8; 8] = b"LOCKSIDE";
 const ENTRY: usize = 16;
 const HEADER: usize = 16 + ENTRY * SLOT_PAGES;
-/// Offset of the pages in a slot.
+/// Offset of the page copies from the start of a slot, in bytes.
 const PAGES_AT: u64 = 4096;
 /// Size of a slot in bytes.
 const SLOT: u64 = PAGES_AT + (SLOT_PAGES * PAGE_SIZE) as u64;
-/// Number of frames for each slot, between the minimum and the maximum number of slots.
+/// Number of pool frames for each slot. The resulting number of slots is limited by `MIN_SLOTS` and `MOST_SLOTS`.
 const FRAMES_PER_SLOT: usize = 256;
 const MOST_SLOTS: u64 = 256;
 
 /// Size of a new control file in bytes.
 pub(crate) const CONTROL_BYTES: u64 = ASIDE + MIN_SLOTS * SLOT;
 
-/// The slots of an open database.
+/// The page copy slots of an open database.
 #[derive(Debug)]
 pub(crate) struct Aside {
     file: Arc<SyncedFile>,
     slots: u64,
 }
 
-/// Position of a copy.
+/// Position of a page copy in the control file.
 #[derive(Clone, Copy, Debug)]
 struct CopyPlace {
     slot: u64,
@@ -77,8 +78,8 @@ fn long(bytes: &[u8], at: usize) -> u64 {
 }
 
 impl Aside {
-    /// Opens the slots of the control file and extends the file for a pool of `frames` frames. Without disk space for
-    /// all slots, fewer are used.
+    /// Opens the slots of the control file and extends the file for a pool of `frames` frames. If the disk has no space
+    /// for all slots, fewer slots are used.
     ///
     /// # Errors
     /// An error if a system call fails.
@@ -98,12 +99,12 @@ impl Aside {
         Ok(Aside { file: control, slots: (len.saturating_sub(ASIDE) / SLOT).clamp(1, wanted) })
     }
 
-    /// Number of slots that batches may use.
+    /// Returns the number of slots that batches may use.
     pub(crate) fn slots(&self) -> u64 {
         self.slots
     }
 
-    /// Writes copies to a slot.
+    /// Writes copies of pages to a slot. The copies are not durable before `sync`.
     ///
     /// # Errors
     /// An error if a write fails.
@@ -126,7 +127,7 @@ impl Aside {
         write_all_at(self.file.file(), &bytes, place(slot))
     }
 
-    /// Makes all copies written so far durable.
+    /// Makes all page copies written so far durable.
     ///
     /// # Errors
     /// An error if a sync of the control file fails, now or earlier.
@@ -134,8 +135,8 @@ impl Aside {
         self.file.sync()
     }
 
-    /// Repairs pages after a crash, before any thread reads them: pages that are torn, and pages newer than the log's
-    /// end. Redo begins at `redo`, and the log ends at `end`.
+    /// Repairs pages after a crash, before any thread reads the pages. Repairs torn pages and pages that are newer than
+    /// the log's end. Redo begins at `redo`, and the log ends at `end`.
     ///
     /// # Errors
     /// An error if a system call fails. The repair can be repeated.
@@ -144,8 +145,8 @@ impl Aside {
         let len = data.len().map_err(|e| StorageError::io("measure", data.name(), 0, e))?;
         for (id, copies) in self.valid_copies(redo)? {
             if id.offset() + PAGE_SIZE as u64 > len {
-                // The file was truncated since, or its length was never on disk, and then no byte of the page was: redo
-                // recreates the page if it is still in use.
+                // The page lies beyond the end of the data file. Either the file was truncated after the copy was
+                // written, or the file's growth never reached the disk. If the page is still in use, redo recreates it.
                 continue;
             }
             let mut found = [0; PAGE_SIZE];
@@ -173,7 +174,7 @@ impl Aside {
         if mended { synced.sync() } else { Ok(()) }
     }
 
-    /// Returns the valid copies if redo begins at `redo`.
+    /// Returns the positions of the copies that are valid if redo begins at `redo`, by page.
     fn valid_copies(&self, redo: Lsn) -> Result<BTreeMap<PageId, Vec<CopyPlace>>, StorageError> {
         let mut copies: BTreeMap<PageId, Vec<CopyPlace>> = BTreeMap::new();
         let file = self.file.file();
@@ -229,7 +230,7 @@ mod tests {
         disk
     }
 
-    /// Writes pages 1 to 32 with this content: first the copies, durably, then the pages in place.
+    /// Writes pages filled with `byte`: first durable copies in the slot, then the pages in place.
     fn write(aside: &Aside, data: &SyncedFile, slot: u64, byte: u8, lsn: u64) -> Result<(), StorageError> {
         let pages: Vec<_> = (1..=PAGES).map(|id| (PageId(id), page(id, byte, lsn))).collect();
         let copies: Vec<_> =
@@ -253,8 +254,8 @@ mod tests {
         bytes
     }
 
-    /// After a power loss at any moment, with any loss of unsynced data, each page has the content of the last synced
-    /// batch or of a later one.
+    /// After a power loss at any moment, with any loss of unsynced data, each repaired page has the content of the last
+    /// synced batch or of a later batch.
     #[test]
     fn a_page_that_is_torn_in_place_is_put_right() {
         let mut mended = 0;
@@ -264,7 +265,7 @@ mod tests {
             write(&aside, &data, 0, 1, 10).unwrap();
             data.sync().unwrap();
             disk.power_off_after(seed % 150);
-            // Two batches without a sync of the data file, then a sync, then a batch that reuses a slot.
+            // Write two batches without a sync of the data file, then sync, then write a batch that reuses a slot.
             let done = (1..=2).take_while(|n| write(&aside, &data, *n, 1 + *n as u8, 10 * n + 10).is_ok()).count();
             let synced = done == 2 && data.sync().is_ok();
             let again = synced && write(&aside, &data, 1, 4, 40).is_ok();
@@ -298,7 +299,7 @@ mod tests {
             assert_eq!(after == *page(5, 1, 10).as_bytes(), repairs, "redo from {redo} to {end}");
             assert_eq!(after == damaged, !repairs);
         }
-        // A copy of an interrupted batch: the slot's header is new, the page of the copy is old.
+        // Simulates a copy of an interrupted batch: the slot's header is new, but the page in the slot is old.
         let newer = page(5, 2, 20);
         let other = page(6, 2, 20);
         let copy =

@@ -1,5 +1,5 @@
-//! Statements are atomic: if any call of a statement fails, or any closure panics, the transaction continues as if the
-//! statement had not run.
+//! Tests that statements are atomic: if any call inside a statement fails, or a closure panics, the transaction
+//! continues as if the statement had not run.
 
 #![allow(clippy::unwrap_used, reason = "a test: a failure is told where it happens")]
 
@@ -27,19 +27,19 @@ const INDEXED: Table<(), ()> =
     Table::new("indexed").with_raw_index("by_tail", false, 8, by_tail).with_raw_index("by_name", true, 8, by_name);
 const FILLER: Table<(), ()> = Table::new("filler");
 
-/// Returns up to four bytes after the head of a row.
+/// Index key function: up to four bytes after the head of a row.
 fn by_tail(_: &[u8], row: &[u8], out: &mut Vec<u8>) -> bool {
     closure();
     row.get(8..).map(|tail| out.extend_from_slice(&tail[..tail.len().min(4)])).is_some()
 }
 
-/// Returns four bytes that differ between any two rows.
+/// Index key function: four bytes that differ between any two rows.
 fn by_name(_: &[u8], row: &[u8], out: &mut Vec<u8>) -> bool {
     closure();
     row.get(12..16).map(|name| out.extend_from_slice(name)).is_some()
 }
 
-/// Fault point in the closures of all statements.
+/// Fault point that the closures of all statements call.
 fn closure() {
     assert!(!fault::should_fail(FaultKind::Closure), "a fault of a test");
 }
@@ -60,17 +60,17 @@ impl Rng {
     }
 }
 
-/// Number of keys of each table; every second key has a row at the start.
+/// Number of keys in each table. At the start, every second key has a row.
 const KEYS: u64 = 160;
 
 fn key(n: u64) -> Vec<u8> {
     n.to_be_bytes().to_vec()
 }
 
-/// A statement, which can be run repeatedly.
+/// A statement under test. It can be run repeatedly.
 type Statement = Box<dyn Fn(&mut Transaction<'_>, &[Raw; 2]) -> Result<(), TxnError>>;
 
-/// Returns every public statement, with arguments derived from a seed.
+/// Returns the statements under test, each with its name, with arguments taken from `rng`.
 fn statements(rng: &mut Rng) -> Vec<(&'static str, Statement)> {
     let mut all: Vec<(&'static str, Statement)> = Vec::new();
     for at in 0..2 {
@@ -119,7 +119,7 @@ fn statements(rng: &mut Rng) -> Vec<(&'static str, Statement)> {
                 tx.put_all(info, &rows)
             }),
         ));
-        // Keys beyond all existing ones: no lock blocks the inserts.
+        // The keys are above all existing keys, so no lock blocks the inserts.
         let rows: Vec<Row> = (0..1 + rng.below(12)).map(|i| (self::key(KEYS + i), rng.row())).collect();
         all.push((
             "insert a new run",
@@ -195,7 +195,7 @@ impl Bench {
                 db.transact(|tx| tx.raw_mut().insert(table, &key(n), &row)).unwrap();
             }
         }
-        // The filler does not fit the pool.
+        // The filler table is larger than the pool.
         for n in 0..110 {
             let rows: Vec<Row> = (0..4).map(|i| (key(4 * n + i), vec![1; 3900])).collect();
             let rows: Vec<(&[u8], &[u8])> = rows.iter().map(|(key, row)| (&key[..], &row[..])).collect();
@@ -209,7 +209,7 @@ impl Bench {
         self.db.as_ref().unwrap()
     }
 
-    /// Returns all rows and all index entries, read in a transaction of its own.
+    /// Returns all rows and all index entries, read in a separate transaction.
     fn contents(&self) -> Contents {
         let mut tx = self.db().begin().unwrap();
         let found = self.contents_in(&mut tx);
@@ -237,7 +237,8 @@ impl Bench {
         found
     }
 
-    /// Evicts the pages of the tables by dirtying the filler's pages, which must be written before they are evicted.
+    /// Evicts the pages of the tables under test: changes all rows of the filler table, whose dirty pages must be
+    /// written before they are evicted.
     fn cool(&self) {
         let changed = self.db().transact(|tx| {
             tx.raw_mut().update_run(&self.filler, &[], &[255; 20], |_, row| row[0] = row[0].wrapping_add(1))
@@ -245,7 +246,7 @@ impl Bench {
         assert_eq!(changed.unwrap(), 440);
     }
 
-    /// Reopens the database as after a process kill.
+    /// Reopens the database as if the process had been killed.
     fn reopen(&mut self) {
         let disk = self.disk.crash(Crash::All);
         self.disk.power_off_after(0);
@@ -265,7 +266,7 @@ impl Bench {
         }
     }
 
-    /// Returns the contents with the marks of [`Bench::mark`].
+    /// Returns `before` with the changes that [`Bench::mark`] makes.
     fn marked(before: &Contents) -> Contents {
         let mut after = before.clone();
         for at in 0..2 {
@@ -288,7 +289,7 @@ fn open(disk: &SimDisk) -> Database {
         .unwrap()
 }
 
-/// Kind of the calls that are made to fail.
+/// Kind of calls in which a fault is injected.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Engine(FaultKind),
@@ -303,7 +304,7 @@ impl Kind {
         }
     }
 
-    /// Removes the fault; returns true if it was never reached.
+    /// Removes the injected fault; returns true if the fault was never reached.
     fn clear(self, disk: &SimDisk) -> bool {
         let waits = disk.planned() > 0;
         disk.heal();
@@ -328,7 +329,7 @@ fn try_statement(bench: &mut Bench, kind: Kind, name: &str, statement: &Statemen
         let over = kind.clear(&bench.disk);
         let failed = match &result {
             Ok(Ok(())) => false,
-            // A regular result of the statement, the same as without the fault.
+            // The statement returns this error also without the fault.
             Ok(Err(TxnError::DuplicateKey { .. })) => false,
             Ok(Err(_)) | Err(_) => true,
         };
@@ -370,7 +371,7 @@ fn try_all(kind: Kind, seeds: std::ops::Range<u64>) {
         bench.db().verify_pages().unwrap();
         assert!(bench.db().check_structure(|_, _| ControlFlow::Continue(())).unwrap().passed());
     }
-    // The cleaner writes most pages; few statements write any.
+    // The cleaner writes most pages, so few statements write pages themselves.
     let least = if matches!(kind, Kind::Disk(Call::Write, _)) { 1 } else { 20 };
     assert!(failures >= least, "{failures} faults met");
 }
@@ -390,7 +391,8 @@ fn a_full_log() {
     try_all(Kind::Engine(FaultKind::Log), 0..4);
 }
 
-/// A statement that has to create a log segment, at any of its records, has the same effect as without.
+/// A statement that must create a log segment, before any of its records, has the same effect as a statement that need
+/// not.
 #[test]
 fn a_segment_that_is_not_ready() {
     let mut refused = 0;

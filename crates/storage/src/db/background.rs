@@ -1,10 +1,10 @@
 //! The background work of one database: flusher, segment maker, cleaner with checkpointer, purger, readers.
 //!
-//! Each service is a state machine that runs one bounded step at a time. The driver is a thread for each service under
-//! [`Background::Threads`](crate::Background::Threads), or threads that serve several databases with
-//! [`Options::services`](crate::Options::services); a thread that commits or waits under
-//! [`Background::Inline`](crate::Background::Inline); the program under
-//! [`Background::Stepped`](crate::Background::Stepped).
+//! Each service is a state machine that runs one bounded step at a time. Under
+//! [`Background::Threads`](crate::Background::Threads) a thread for each service runs the steps or, with
+//! [`Options::services`](crate::Options::services), threads that several databases share. Under
+//! [`Background::Inline`](crate::Background::Inline) the threads that commit or wait run the steps, and under
+//! [`Background::Stepped`](crate::Background::Stepped) the program does.
 
 use std::sync::{Arc, OnceLock};
 use std::thread::{JoinHandle, Thread};
@@ -29,11 +29,13 @@ use crate::txn::engine::Engine;
 const IDLE: Duration = Duration::from_millis(50);
 /// Sleep time of an idle cleaner while the log grows towards the next checkpoint.
 const IDLE_IN_NEED: Duration = Duration::from_millis(5);
-/// Number of page reader threads: the maximum number of concurrent reads of a device.
+/// Number of page reader threads of a database, which is the maximum number of their concurrent reads.
 const READERS: usize = 16;
-/// Interval between estimates of a checkpoint's gain, unless much was logged since.
+/// Interval in nanoseconds between estimates of a checkpoint's gain. The interval is shorter if much log was written
+/// after the last estimate.
 const ESTIMATE_EVERY_NS: u64 = 200_000_000;
-/// Duration of a step of the purge service's sweep: in its own thread, and in a thread that has other work.
+/// Maximum duration of the sweep in one step of the purge service, in nanoseconds: in the service's own thread, and
+/// (`SWEEP_INLINE_NS`) in a thread that has other work.
 const SWEEP_NS: u64 = 2_000_000;
 const SWEEP_INLINE_NS: u64 = 50_000;
 
@@ -48,15 +50,15 @@ pub(crate) struct BackgroundServices {
     pub(crate) every: u64,
     /// Time of the cleaner's last estimate of a checkpoint's gain.
     estimated_ns: AtomicU64,
-    /// Tail of the log at that estimate.
+    /// Tail of the log at the last estimate of a checkpoint's gain.
     estimated_at: AtomicU64,
     stop: AtomicBool,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// Set if shared threads run the services.
+    /// Positions of the services in the lanes of shared threads; set if shared threads run the services.
     places: OnceLock<ServicePlaces>,
 }
 
-/// The lane places of a database whose services run on shared threads.
+/// Positions in the lanes of shared threads, one for each service of a database.
 #[derive(Debug)]
 struct ServicePlaces {
     flusher: LanePlace,
@@ -68,7 +70,7 @@ struct ServicePlaces {
     _services: Services,
 }
 
-/// One service of a database, run by shared threads.
+/// One service of a database, as work for shared threads.
 struct ServiceWork {
     of: Arc<BackgroundServices>,
     service: Service,
@@ -113,8 +115,8 @@ impl BackgroundServices {
         })
     }
 
-    /// Runs one step of cleaning and checkpointing; returns false if there was no work. A checkpoint is considered
-    /// first: a cleaner that always has pages to write would otherwise never reach it.
+    /// Runs one step of cleaning and checkpointing; returns false if there was no work. The checkpoint is considered
+    /// first; otherwise a cleaner that always has pages to write would never take one.
     ///
     /// # Errors
     /// Errors of the pool and the log.
@@ -125,8 +127,8 @@ impl BackgroundServices {
         let wants = wants && !is_mutant(Mutant::SkipCheckpoints);
         let considered =
             if wants && self.due(self.engine.clock.now_ns(), tail) { self.advance(tail) } else { Ok(false) };
-        // From half the checkpoint distance on, the oldest pages are written, so that the checkpoint need not wait for
-        // them; beyond the full distance, more of them.
+        // From half the checkpoint distance on, the cleaner writes the oldest pages, so that the checkpoint need not
+        // wait for their writes. Beyond the full distance it writes more of them.
         let behind = match distance {
             _ if distance > self.every => self.every / 4,
             _ if distance > self.every / 2 => self.every / 2,
@@ -138,7 +140,8 @@ impl BackgroundServices {
         Ok(considered? | (step? != CleanStep::Idle))
     }
 
-    /// Returns true if it is time to estimate the gain of a checkpoint, which examines every frame.
+    /// Returns true if the gain of a checkpoint should be estimated now. Estimates are rare, because each one examines
+    /// every frame.
     fn due(&self, now: u64, tail: Lsn) -> bool {
         let (last, at) = (self.estimated_ns.load(Ordering::Relaxed), self.estimated_at.load(Ordering::Relaxed));
         let grown = tail.0.saturating_sub(at) >= self.step_bytes() || self.engine.log.is_throttled();
@@ -151,18 +154,18 @@ impl BackgroundServices {
         due
     }
 
-    /// Bytes of log after which the gain of a checkpoint is estimated again.
+    /// Returns the number of bytes of log after which the gain of a checkpoint is estimated again.
     fn step_bytes(&self) -> u64 {
         self.every / 8
     }
 
-    /// Syncs the pages written so far and takes a checkpoint, if that moves the start of redo notably or truncates a
-    /// log that is near its limit. Returns false if no checkpoint was taken.
+    /// Syncs the pages written so far and takes a checkpoint, if the checkpoint moves the start of redo by a notable
+    /// distance or truncates a log that is near its limit. Returns false if no checkpoint was taken.
     fn advance(&self, tail: Lsn) -> Result<bool, StorageError> {
         let Engine { pool, log, slots, .. } = &*self.engine;
         let dirty = pool.oldest_dirty_lsn().unwrap_or(tail).min(tail);
         let gains = dirty.0.saturating_sub(self.checkpointer.redo().0) >= self.step_bytes();
-        // A transaction or copy that held the log may have ended since the last checkpoint.
+        // A transaction or copy that kept the log from being truncated may have ended since the last checkpoint.
         let keep = || slots.active().iter().map(|a| a.first).min().unwrap_or(dirty).min(dirty);
         let cuts = |keep| log.would_cut(keep) >= self.step_bytes() || log.would_shrink(keep);
         if !(gains || log.is_throttled() && !log.is_pinned() && cuts(keep())) {
@@ -184,15 +187,15 @@ impl BackgroundServices {
         self.clean().map(drop)
     }
 
-    /// Runs one step of the purge service. Returns false if there was no work, and while transactions are slowed: then
-    /// steps are small and rare, because their log records take space that transactions wait for. A step never waits
-    /// for log space itself, since its thread may be the one that has to truncate the log.
+    /// Runs one step of the purge service. Returns false if there was no work, and while the log slows transactions.
+    /// Steps are then small and rare, because their log records take the space for which transactions wait. A step
+    /// never waits for log space, since its own thread may have to truncate the log.
     fn purge(&self, sweep_ns: u64) -> bool {
         let is_throttled = self.engine.log.is_throttled();
         self.purger.step(&self.engine, &self.catalog, if is_throttled { 0 } else { sweep_ns }) && !is_throttled
     }
 
-    /// Runs the last steps of the purge service, after the threads have ended.
+    /// Runs the last steps of the purge service, after the service threads have ended.
     pub(crate) fn finish_purging(&self) {
         self.purger.finish(&self.engine, &self.catalog, || self.make_log_room());
     }
@@ -205,7 +208,8 @@ impl BackgroundServices {
         self.purger.purge_all(&self.engine, &self.catalog, || self.make_log_room())
     }
 
-    /// Creates a log segment, and truncates a log that is near its limit, unless a transaction or a copy holds it.
+    /// Creates a log segment. Also truncates a log that is near its limit, unless a transaction or a copy prevents the
+    /// truncation.
     ///
     /// # Errors
     /// Errors of the pool and the log.
@@ -261,15 +265,15 @@ impl BackgroundServices {
         }
     }
 
-    /// Makes transactions do the cleaner's work when the log is near its limit, for
-    /// [`Background::Inline`](crate::Background::Inline).
+    /// Starts the services for [`Background::Inline`](crate::Background::Inline): transactions do the cleaner's work
+    /// when the log is near its limit.
     pub(crate) fn start_inline(self: &Arc<Self>) {
         let services = Arc::downgrade(self);
         // The error of a full disk is reported to the transaction that needs the space.
         self.set_log_callbacks(move || services.upgrade().is_some_and(|services| services.clean().unwrap_or(false)));
     }
 
-    /// Sets the callback for transactions that find the log near its limit.
+    /// Sets the log's callbacks, among them `cut`, which transactions call when the log is near its limit.
     fn set_log_callbacks(self: &Arc<Self>, cut: impl Fn() -> bool + Send + Sync + 'static) {
         let services = Arc::downgrade(self);
         self.engine.log.set_callbacks(cut, move |slot| {
@@ -277,13 +281,13 @@ impl BackgroundServices {
         });
     }
 
-    /// Leaves the services to the program's steps: a waiting thread does not run them.
+    /// Starts the services for `Background::Stepped`: only the program runs steps; waiting threads do not.
     pub(crate) fn start_stepped(self: &Arc<Self>) {
         self.set_log_callbacks(|| false);
         self.engine.driven.store(true, Ordering::Release);
     }
 
-    /// Starts the threads: all or none.
+    /// Starts the service threads. If one thread cannot be started, no thread stays running.
     ///
     /// # Errors
     /// An error if the system refuses a thread.
@@ -323,7 +327,7 @@ impl BackgroundServices {
         }));
     }
 
-    /// Runs the services on the threads of `services` from now on.
+    /// Starts the services on the shared threads of `services`.
     pub(crate) fn share(self: &Arc<Self>, services: &Services) {
         let places = self.places.get_or_init(|| ServicePlaces {
             flusher: services.log().place(),
@@ -376,8 +380,8 @@ impl BackgroundServices {
         Ok(())
     }
 
-    /// Starts the readers, unless they run. If the system refuses a thread, the readers that did start serve the
-    /// database. If none started, each transaction still reads its pages itself.
+    /// Starts the page reader threads, unless they are running. If the system refuses a thread, the database uses the
+    /// readers that did start. Without any reader, each transaction reads its pages itself.
     #[cold]
     fn want_readers(self: &Arc<Self>) {
         let mut threads = self.threads.lock();
@@ -402,7 +406,8 @@ impl BackgroundServices {
     fn clean_some(&self) -> NextTurn {
         match self.clean() {
             Ok(true) => NextTurn::Now,
-            // A full disk may get space again; a closed instance stays closed. In both cases a late retry is enough.
+            // After a failure the step is retried late: a full disk may get space again, and a closed instance stays
+            // closed.
             Ok(false) if self.checkpointer.distance(self.engine.log.tail()) > self.every / 2 => {
                 NextTurn::Within(IDLE_IN_NEED)
             }
@@ -415,7 +420,7 @@ impl BackgroundServices {
         std::thread::park_timeout(time);
     }
 
-    /// Ends the threads. The log is then durable to its end, unless the instance is closed.
+    /// Ends the service threads. Afterwards the log is durable to its end, unless the instance is closed.
     pub(crate) fn stop(&self) {
         self.engine.driven.store(false, Ordering::Release);
         self.stop.store(true, Ordering::Release);
@@ -423,7 +428,8 @@ impl BackgroundServices {
             return self.leave(places);
         }
         self.engine.log.nudge();
-        // A transaction that starts readers holds this lock: its readers are in the list, or it finds `stop` set.
+        // A transaction that starts readers holds this lock. So either the list contains the readers, or the
+        // transaction finds `stop` set and starts none.
         let threads = std::mem::take(&mut *self.threads.lock());
         self.engine.pool.close_readers();
         for thread in threads {
@@ -433,9 +439,11 @@ impl BackgroundServices {
         }
     }
 
-    /// Removes this database from the shared threads. The flusher is last, because the other services wait for it.
+    /// Removes the services of this database from the shared threads. The flusher is removed last, because the other
+    /// services wait for the flusher.
     fn leave(&self, places: &ServicePlaces) {
-        // A transaction that opens the readers holds this lock: they are closed here, or it finds `stop` set.
+        // A transaction that opens the readers holds this lock. So either the readers are closed here, or the
+        // transaction finds `stop` set and opens none.
         drop(self.threads.lock());
         self.engine.pool.close_readers();
         for place in [&places.reader, &places.purger, &places.cleaner, &places.maker, &places.flusher] {
@@ -464,7 +472,8 @@ mod tests {
             let opened = Options::new().buffer_pool(1 << 20).open_on(disk.clone());
             assert!(!fault::clear(), "service {n} was not to be started");
             assert!(matches!(opened, Err(OpenError::Thread { .. })), "{opened:?}");
-            // A thread that is still running would hold the disk, and the next open would find it in use.
+            // A thread that is still running would hold a reference to the disk, and the next open would find the disk
+            // in use.
             assert_eq!(Arc::strong_count(&disk), 1, "without service {n}");
             Options::new().buffer_pool(1 << 20).open_on(disk).unwrap().close().unwrap();
         }

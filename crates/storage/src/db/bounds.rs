@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use crate::base::error::OpenError;
 
-/// Checks that a value lies within its bounds.
+/// Checks that the value of a setting lies within its bounds.
 pub(super) fn within<N: PartialOrd + Display>(
     setting: &'static str,
     value: N,

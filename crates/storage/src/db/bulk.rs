@@ -1,7 +1,7 @@
 //! Bulk loads: many sorted rows into an empty table.
 //!
-//! A table is empty if it has no rows. Ghosts, left by deletes and rolled back inserts, do not count as rows. They are
-//! removed under the table's exclusive lock, when no transaction needs them any more.
+//! A table is empty if it has no rows. Ghosts, left by deletes and rolled back inserts, do not count as rows. The load
+//! removes ghosts under the table's exclusive lock, when no transaction needs them any more.
 
 use std::marker::PhantomData;
 
@@ -34,10 +34,10 @@ use crate::txn::transaction::Txn;
 pub struct BulkLoad<'db, K, V> {
     db: &'db Database,
     table: &'db TableInfo,
-    /// Declared before `txn`, so that it is dropped first: it frees its pages under the transaction's slot.
+    /// Declared before `txn`, so that the builder is dropped first: it frees its pages in the transaction's slot.
     builder: RowBuilder<'db>,
     txn: Txn<'db>,
-    /// Entries of each secondary index.
+    /// Collected entries of each secondary index, in the order of declaration.
     entries: Vec<Entries>,
     key: Vec<u8>,
     row: Vec<u8>,
@@ -45,14 +45,14 @@ pub struct BulkLoad<'db, K, V> {
 }
 
 /// A bulk load of a single tree of a table: the rows without their index entries, or the entries of one index. For
-/// programs that produce rows and entries in key order, which saves the memory in which [`BulkLoad`] sorts entries. The
-/// program must keep rows and entries consistent.
+/// programs that produce rows and entries in key order, so that no memory is needed for sorting entries, as in
+/// [`BulkLoad`]. The program must keep rows and entries consistent.
 #[derive(Debug)]
 pub struct BulkPart<'db> {
     db: &'db Database,
     table: &'db TableInfo,
     index: &'db Index,
-    /// Declared before `txn`, as in [`BulkLoad`].
+    /// Declared before `txn`, so that the builder is dropped first: see [`BulkLoad`].
     builder: RowBuilder<'db>,
     txn: Txn<'db>,
 }
@@ -62,7 +62,7 @@ struct RowBuilder<'db> {
     change: StructureChange<'db>,
     rows: Builder<'db>,
     overflow: Option<Tree>,
-    /// Builder of the large values and the number of the next chain; created for the first large value.
+    /// Builder of the tree of large values, and the next chain. Created when the first large value is added.
     large: Option<(Builder<'db>, Chain)>,
 }
 
@@ -97,8 +97,8 @@ impl<'db> RowBuilder<'db> {
         let (builder, next) = match &mut self.large {
             Some(large) => large,
             none => {
-                // The builder takes pages, which moves the log's tail: the number is unique among the chains of this
-                // slot.
+                // The builder allocates pages, which moves the log's tail. Therefore the number is unique among the
+                // chains of this slot.
                 let number = TxnId::of_first_record(self.change.log.tail(), self.change.slot).0;
                 none.insert((Builder::new(tree, self.change)?, Chain { number, part: 0 }))
             }
@@ -119,18 +119,20 @@ impl<'db> RowBuilder<'db> {
 /// A tree of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// The rows.
+    /// The rows, in the primary tree.
     Rows,
-    /// The entries of a secondary index, counted in the order of declaration. The key of an entry is the index key
-    /// (and, unless the index is unique, the primary key after it), its value is the primary key.
+    /// The entries of a secondary index, counted in the order of declaration. The key of an entry is the index key,
+    /// followed by the primary key unless the index is unique. The value of an entry is the primary key.
     Index(usize),
 }
 
-/// Entries of an index, collected for sorting: key and value of each entry, one after the other.
+/// Index entries collected for sorting. `bytes` contains the key and the value of each entry, one entry after the
+/// other.
 #[derive(Debug, Default)]
 struct Entries {
     bytes: Vec<u8>,
-    /// For each entry its start, and the lengths up to the end of the key and of the value.
+    /// For each entry: offset of its start in `bytes`, and distances from there to the end of its key and to the end of
+    /// its value.
     places: Vec<(u64, u32, u32)>,
 }
 
@@ -138,8 +140,8 @@ impl Database {
     /// Begins a bulk load of a table, which must be empty. Waits for the transactions that use the table.
     ///
     /// # Errors
-    /// [`TxnError::Schema`] if the table has rows, [`TxnError::ForeignHandle`] if the handle is another database's, and
-    /// errors of lock waits.
+    /// [`TxnError::Schema`] if the table has rows, [`TxnError::ForeignHandle`] if another database returned the handle,
+    /// and errors of lock waits.
     pub fn bulk_load<K, V>(&self, table: &OpenTable<K, V>) -> Result<BulkLoad<'_, K, V>, TxnError> {
         let mut txn = self.engine.begin_system(SystemPurpose::Maintenance)?;
         let info = table.info(self)?;
@@ -176,14 +178,15 @@ impl Database {
         self.catalog.remove_ghosts(&self.engine, &of_ghosts)
     }
 
-    /// Begins a bulk load of one tree of a table; the tree must be empty. Several trees may be loaded at once, each by
-    /// its own thread. The load holds no lock before [`BulkPart::finish`]: until then all transactions find an empty
-    /// table.
+    /// Begins a bulk load of one tree of a table; the tree must be empty. Several trees may be loaded concurrently,
+    /// each by its own thread. The load holds no lock before [`BulkPart::finish`]: until then all transactions find an
+    /// empty table.
     ///
     /// # Errors
     /// [`TxnError::Schema`] if the tree is not empty or does not exist; errors of lock waits.
     pub fn bulk_load_part<K, V>(&self, table: &OpenTable<K, V>, part: Part) -> Result<BulkPart<'_>, TxnError> {
-        // The transaction begins before the lookup, so that the entry cannot be reused for another table while it runs.
+        // The transaction begins before the lookup, so that the table's number cannot be reused for another table while
+        // the transaction runs.
         let txn = self.engine.begin_system(SystemPurpose::Maintenance)?;
         let info = table.info(self)?;
         let index = match part {
@@ -193,8 +196,9 @@ impl Database {
         let Some(index) = index else {
             return Err(TxnError::Schema { table: info.primary.table(), what: format!("has no {part:?}") });
         };
-        // The IX lock waits for a transaction that has locked the table exclusively; while it is held the table exists.
-        // If there are rows, the X lock waits for all users of the table: they may roll the rows back.
+        // The IX lock waits for a transaction that has locked the table exclusively. While the IX lock is held, the
+        // table exists. If the table has rows, the X lock waits for all transactions that use the table, because they
+        // may roll the rows back.
         for mode in [TableMode::IX, TableMode::X] {
             let mut asking = self.engine.begin_system(SystemPurpose::Companion)?;
             asking.lock_whole(info, mode)?;
@@ -214,7 +218,7 @@ impl Database {
 }
 
 impl BulkPart<'_> {
-    /// Adds an entry. Keys must ascend.
+    /// Adds a row or an index entry to the tree. Keys must ascend.
     ///
     /// # Errors
     /// As [`BulkLoad::push_raw`].
@@ -223,8 +227,8 @@ impl BulkPart<'_> {
         self.builder.push(key, value).map_err(|e| bulk_error(e, self.table))
     }
 
-    /// Installs the tree and makes it durable; returns the number of entries. Waits until the transactions that use the
-    /// table have ended, because they may rely on the table being empty.
+    /// Installs the tree and makes it durable; returns the number of added rows or entries. Waits until the
+    /// transactions that use the table have ended, because they may rely on the table being empty.
     ///
     /// # Errors
     /// [`TxnError::Schema`] if rows were inserted since the load began; [`TxnError::Dropped`] if the table was dropped;
@@ -266,7 +270,7 @@ impl<K, V> BulkLoad<'_, K, V> {
         Ok(())
     }
 
-    /// Builds the indexes and makes everything durable; returns the number of rows.
+    /// Builds the indexes and makes the loaded table durable; returns the number of rows.
     ///
     /// # Errors
     /// [`TxnError::DuplicateKey`] if two rows have the same key in a unique index; no space.
@@ -314,7 +318,7 @@ impl<K: Key, V: Row> BulkLoad<'_, K, V> {
     }
 }
 
-/// Installs finished trees atomically; returns the number of rows of the first one.
+/// Installs finished trees atomically; returns the number of rows of the first tree.
 fn install<'p>(
     change: StructureChange<'p>,
     trees: impl IntoIterator<Item = Result<BuiltTree<'p>, BulkError>>,

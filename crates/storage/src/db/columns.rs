@@ -28,15 +28,15 @@ impl Transaction<'_> {
         }
     }
 
-    /// Lets `change` edit some columns of a row, which is locked for writing; returns `None` if there is no row. The
-    /// type of the closure's argument names the columns ([`columns!`](crate::columns)). Other columns are not read, and
-    /// only bytes that have changed are logged, unless an index of the table may depend on these columns: then the
-    /// whole row is read and written.
+    /// Locks a row for writing and calls `change` to edit some columns of the row. Returns the result of `change`, or
+    /// `None` if there is no row. The type of the closure's argument names the columns ([`columns!`](crate::columns)).
+    /// Other columns are not read, and only changed bytes are logged. If an index of the table may depend on the edited
+    /// columns, the whole row is read and written instead.
     ///
     /// # Errors
     /// [`TxnError::Decode`] if the row's bytes do not decode as these columns; [`TxnError::Schema`] if `C` has no
-    /// proper [`Columns::RANGE`], or the changed columns encode to a different number of bytes. The row is unchanged
-    /// then. See [`TxnError`].
+    /// proper [`Columns::RANGE`], or if the changed columns encode to a different number of bytes. After an error the
+    /// row is unchanged. See [`TxnError`].
     pub fn update_columns<K: Key, V: Row, C: Columns<V>, R>(
         &mut self,
         table: &impl AsTable<K, V>,
@@ -67,11 +67,11 @@ impl Transaction<'_> {
     }
 }
 
-/// Reason for leaving columns unchanged.
+/// Reason for which an update leaves columns unchanged.
 enum ColumnsError {
     /// The row's bytes do not decode as these columns.
     NoColumns,
-    /// The changed columns encode to a different length.
+    /// The changed columns encode to a different number of bytes.
     OtherLength,
 }
 

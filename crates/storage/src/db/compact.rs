@@ -1,15 +1,16 @@
 //! Compaction of the data file: pages move from the end of the file to free pages, and the file is truncated.
 //!
 //! 1. Remove ghost records that no transaction needs: a sweep through all trees, and steps of the purge service until
-//!    none has work. This frees pages.
-//! 2. Move pages, the last one first, each by one structure change (`btree/compact.rs`). Each move lowers the
-//!    allocator's end.
+//!    no step has work. Both free pages.
+//! 2. Move pages, beginning with the last page of the file, each by one structure change (`btree/compact.rs`). Each
+//!    move lowers the allocator's end.
 //! 3. Discard frames of pages beyond the end, write all dirty pages and take a checkpoint; repeat until the start of
 //!    redo lies after the last log record about a page beyond the end.
 //! 4. Truncate the file.
 //!
-//! Transactions continue during compaction: it holds a table's IS lock, as a reader does, while pages of the table
-//! move. The database is consistent after a crash at any moment: before step 4 the file is only longer than necessary.
+//! Transactions continue during compaction. While pages of a table move, compaction holds the table's IS lock, as a
+//! reader does. The database is consistent after a crash at any moment: before step 4 the file is only longer than
+//! necessary.
 
 use std::time::Duration;
 
@@ -23,11 +24,12 @@ use crate::table::index::{AccessMode, Index};
 use crate::txn::active::SystemPurpose;
 use crate::txn::transaction::Txn;
 
-/// Number of pages that move before the table's lock is released for transactions that wait for the whole table.
+/// Number of pages that move before the lock on their table is released, for transactions that wait for a lock on the
+/// whole table.
 const PIECE: usize = 64;
-/// Maximum number of attempts at one page. After that, other threads change the end of the file too fast.
+/// Maximum number of attempts to move one page. If all fail, other threads change the end of the file too fast.
 const TRIES: usize = 10_000;
-/// Maximum number of checkpoints until the start of redo lies after the last record about the removed pages.
+/// Maximum number of checkpoints in step 3.
 const CHECKPOINTS: usize = 100;
 
 /// The result of a compaction. Sizes are in bytes.
@@ -45,11 +47,11 @@ pub struct Compacted {
 impl Database {
     /// Moves pages from the end of the data file to free pages before it, and truncates the file.
     ///
-    /// Free pages are reused without this call; it is for a database that has become smaller permanently. Transactions
-    /// continue during the call. The call waits for a transaction that has locked a whole table, and such a transaction
-    /// waits while up to 64 pages of the table move. The call reads all pages once, to remove deleted rows first, and
-    /// logs each page that it moves. A crash or an error leaves a consistent database whose file is longer than
-    /// necessary; repeat the call.
+    /// Free pages are reused without this call. Use the call for a database that has become smaller permanently.
+    /// Transactions continue during the call. The call waits for a transaction that has locked a whole table, and such
+    /// a transaction waits while up to 64 pages of the table move. The call first reads all pages once, to remove
+    /// deleted rows, and it logs each page that it moves. A crash or an error leaves a consistent database whose file
+    /// is longer than necessary; repeat the call.
     ///
     /// The first page of a table or index does not move. A first page near the end, created when the file was large,
     /// keeps the file at that length; the pages before it are free.
@@ -72,7 +74,7 @@ impl Database {
         Ok(compacted)
     }
 
-    /// Step 2; returns the number of moved pages.
+    /// Step 2: moves pages. Returns the number of moved pages.
     fn move_pages(&self) -> Result<u64, TxnError> {
         let mut compactor = Compactor::new();
         let (mut moved, mut tries) = (0, 0);
@@ -98,7 +100,7 @@ impl Database {
         }
     }
 
-    /// Takes the last page of the file out of use.
+    /// Tries to free or move the last page of the file.
     fn one_page(
         &self,
         compactor: &mut Compactor,
@@ -119,7 +121,8 @@ impl Database {
             // The tree of the page is being built or dropped, or no table refers to the page.
             let Some(index) = self.catalog.index(&self.engine, number) else { return Ok(PageStep::End) };
             match txn.intend(&index, AccessMode::Read) {
-                // Checked under the lock: now the tree can be neither dropped nor reused for another table.
+                // Checked under the lock: while the lock is held, the tree is not dropped and the table's number is not
+                // reused.
                 Ok(()) if self.catalog.tree(&self.engine, number) == Some((index.tree(), index.lock_table)) => {}
                 Ok(()) | Err(TxnError::Dropped { .. }) => return Ok(PageStep::Again),
                 Err(error) => return Err(error),
@@ -135,7 +138,7 @@ impl Database {
     }
 }
 
-/// Result of an attempt at the last page.
+/// Result of an attempt to free or move the last page.
 enum PageStep {
     Moved,
     /// The page was free.
@@ -147,7 +150,7 @@ enum PageStep {
 }
 
 impl Database {
-    /// Steps 3 and 4.
+    /// Steps 3 and 4: writes all pages, takes checkpoints, and truncates the file.
     fn cut_file(&self) -> Result<(), TxnError> {
         let engine = &self.engine;
         for _ in 0..CHECKPOINTS {
@@ -159,7 +162,7 @@ impl Database {
                 return self.cut();
             }
         }
-        // Pages change faster than they are written: the file keeps its length.
+        // Pages change faster than they are written, so the file keeps its length.
         Ok(())
     }
 

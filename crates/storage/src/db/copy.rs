@@ -1,25 +1,27 @@
-//! An online copy of a database: the backup of ARIES (Mohan et al., TODS 1992, section 8), made while writers run.
+//! Online copies of a database, made while writers run: the fuzzy image copy of ARIES (Mohan et al., TODS 1992, section
+//! 8).
 //!
-//! 1. Hold the log, so that no log file is removed. Write dirty pages (to keep the copied log short) and take a
-//!    checkpoint. Its record C has the start of redo (R) and the active transactions.
-//! 2. Copy the pages, one after the other, while transactions write them.
+//! 1. Keep the log from being truncated, so that no log file is removed. Write dirty pages (to keep the copied log
+//!    short) and take a checkpoint. Its record C has the start of redo (R) and the active transactions.
+//! 2. Copy the pages, one after the other, while transactions change pages.
 //! 3. Choose the end E: the current end of the log. Make the log durable to E and copy it, from the oldest record that
 //!    redo from R or undo of C's transactions needs.
-//! 4. Sync all files, then write the control file: "the last checkpoint is C, the log was durable to E".
+//! 4. Sync all files, then write the control file, which says that the last checkpoint is C and that the log is durable
+//!    to E.
 //!
-//! To a restart, the copy is a database whose machine lost power when the log ended at E. The restart repairs the copy
-//! in the same way:
+//! For a restart, the copy is a database whose machine lost power when the log ended at E. The restart recovers the
+//! copy like such a database:
 //!
 //! * *Nothing is missing.* A page that is read after C was taken contains every change before R. Redo repeats the later
 //!   changes, since the copy has the log from R to E.
 //! * *Nothing is too new.* E is chosen after all pages were read, so no page of the copy has an LSN beyond E.
 //! * *No page is torn.* A page that fails its checksum is read again, from the file and from the pool
 //!   (`buffer/copying.rs`).
-//! * *Pages that bulk loads write without the log*: the pool reports them, and they are read again before E is chosen.
-//!   A load that ends after E is not in the copy: the copied allocator page says that a load owns the pages, and the
+//! * *Pages that bulk loads write without the log* are reported by the pool and are read again before E is chosen. A
+//!   load that ends after E is not in the copy: the copied allocator page says that a load owns the pages, and the
 //!   copy's restart frees them.
-//! * Transactions active at E are losers of the copy's restart. So the copy has exactly the transactions whose commit
-//!   records lie before E, each completely.
+//! * Transactions active at E are losers of the copy's restart. So the copy contains exactly the transactions whose
+//!   commit records lie before E, and all their changes.
 //!
 //! The copy is a separate database with its own id, because its history differs from E on: with the same id, a log file
 //! of one database could be mistaken for a file of the other.
@@ -41,7 +43,7 @@ use crate::log::{LogFiles, LogPin};
 use crate::recovery::checkpoint::CheckpointBody;
 use crate::recovery::control::{Control, ControlFile};
 
-/// Number of pages read and written at once.
+/// Number of pages read and written by one call.
 const PIECE: u32 = 32;
 
 /// The progress of a copy.
@@ -60,8 +62,8 @@ pub struct Copying {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Copied {
-    /// End of the copied log. The copy has exactly the transactions with a commit position, as returned by
-    /// [`Transaction::commit_async`](crate::Transaction::commit_async), that is not above this.
+    /// End of the copied log. The copy contains exactly the transactions whose commit position, as returned by
+    /// [`Transaction::commit_async`](crate::Transaction::commit_async), is not above this position.
     pub end: Lsn,
     /// Number of pages copied, of 8 KiB each.
     pub pages: u64,
@@ -74,10 +76,10 @@ pub struct Copied {
 impl Database {
     /// Copies the database into a directory that does not exist or is empty, while transactions run.
     ///
-    /// The copy has every transaction that was acknowledged before the call, and of the transactions that commit during
-    /// the call all up to one moment near its end ([`Copied::end`]). It has no part of any other transaction. The copy
-    /// is a separate database: it can be opened, also in another process, and written. Its first open recovers, which
-    /// takes time in proportion to the log written during the call.
+    /// The copy contains every transaction that was acknowledged before the call, and every transaction that commits
+    /// during the call before one log position near the call's end ([`Copied::end`]). It contains no part of any other
+    /// transaction. The copy is a separate database: it can be opened, also in another process, and written. Its first
+    /// open recovers, which takes time in proportion to the log written during the call.
     ///
     /// No log file is removed during the call, so the log grows. If the log reaches its limit, four times
     /// [`Options::checkpoint_every`](crate::Options::checkpoint_every), the copy fails. The calling thread itself reads
@@ -124,7 +126,8 @@ impl Database {
             Some(holds) => Err(CopyError::NotEmpty { directory: directory.clone(), holds }),
             None => Ok(()),
         };
-        // Checked before locking too: the lock file would stay in a directory that is not a copy's.
+        // The directory is also checked before it is locked, because the lock file would stay in a directory that is
+        // not used for the copy.
         is_empty()?;
         let _lock = disk.lock().map_err(|e| match e {
             LockError::Held { dir, .. } => CopyError::InUse { directory: dir },
@@ -176,7 +179,7 @@ impl Database {
         database: u64,
         target: &mut CopyTarget<'_, impl FnMut(&Copying) -> ControlFlow<()>>,
     ) -> Result<Lsn, CopyError> {
-        // Pages created from now on are in the log; the copy's restart extends the file for them.
+        // Pages that are created later are in the log; the copy's restart extends the file for them.
         let in_all = reader.pages();
         target.progress.pages_in_all = in_all.into();
         let name = files::PAGES;
@@ -197,7 +200,8 @@ impl Database {
             }
         };
         if !damaged.is_empty() {
-            // Damage is harmless if no tree refers to the page: a bulk load owns the page or has abandoned it.
+            // Damage of a page is harmless if no tree refers to the page. A running bulk load may own the page, or an
+            // ended one may have left it.
             verify::walk(&self.engine, &self.catalog)?;
         }
         sync_file(&*file)?;
@@ -223,7 +227,7 @@ struct CopyTarget<'d, H> {
 }
 
 impl<H: FnMut(&Copying) -> ControlFlow<()>> CopyTarget<'_, H> {
-    /// Marks the directory as an unfinished copy.
+    /// Creates the mark file, which marks the directory as an unfinished copy.
     fn begin(&mut self) -> Result<(), CopyError> {
         self.create(files::COPYING)?;
         self.sync_directory()?;
@@ -274,7 +278,8 @@ impl<H: FnMut(&Copying) -> ControlFlow<()>> CopyTarget<'_, H> {
         })
     }
 
-    /// Completes the copy, all of whose other files exist and are synced: writes the control file and removes the mark.
+    /// Completes the copy: writes the control file and removes the mark file. All other files of the copy exist and are
+    /// synced.
     fn finish(&mut self, control: &Control) -> Result<(), CopyError> {
         self.sync_directory()?;
         let created = &mut self.created;
@@ -298,22 +303,22 @@ impl<H: FnMut(&Copying) -> ControlFlow<()>> CopyTarget<'_, H> {
 }
 
 impl<H> Drop for CopyTarget<'_, H> {
-    /// Removes the files made so far. The mark is removed last, so that a directory that cannot be emptied cannot be
-    /// opened either.
+    /// Removes the files created so far. The mark file is removed last, so that the directory cannot be opened as a
+    /// database if some files cannot be removed.
     fn drop(&mut self) {
         if self.created.is_empty() {
             return;
         }
         let mut left = false;
         for name in self.created.drain(..).rev() {
-            // The mark is the first file created.
+            // The mark file is the first file created, so it is removed last.
             if name == files::COPYING && left {
                 continue;
             }
             let removed = self.disk.remove(&name);
             left |= removed.is_err_and(|e| e.kind() != std::io::ErrorKind::NotFound);
         }
-        // The earlier error is the one to return.
+        // The copy returns its earlier error, so an error of this sync is ignored.
         let _ = self.disk.sync_dir();
     }
 }

@@ -17,24 +17,25 @@ use crate::table::info::{Secondary, TableInfo};
 use crate::table::scan::{BackwardScan, ForwardScan, ScanEnd, ScanSpec};
 use crate::txn::buffers::RowBatch;
 
-/// Number of rows in the first fetch, at most one leaf; each later fetch is eight times as large as the one before.
+/// Maximum number of rows in the first fetch. Each later fetch may be eight times as large as the previous one. A fetch
+/// reads at most one leaf.
 const FETCH: usize = 64;
 
 /// An iterator over the rows of a range, in order. `next` takes rows from the front, `next_back` from the back.
 ///
-/// Rows are locked when they are fetched: at first up to 64, at most a page at a time. After an error the cursor is at
-/// its end. While a cursor is open, the transaction can read, also through other cursors, but not write: see
-/// [`Transaction`].
+/// Rows are locked when they are fetched: up to 64 rows in the first fetch, later up to a page of rows. After an error
+/// the cursor is at its end. While a cursor is open, the transaction can read, also through other cursors, but not
+/// write: see [`Transaction`].
 #[derive(Debug)]
 pub struct Cursor<'tx, 'db, K, V> {
     tx: &'tx Transaction<'db>,
     /// `None` if the table does not exist.
     table: Option<&'db TableInfo>,
-    /// The secondary index that defines the order, if any.
+    /// The secondary index whose order the cursor follows; `None` for the order of the primary keys.
     by: Option<&'db Secondary>,
-    /// Start of the range that is not fetched yet.
+    /// Start of the range that is not fetched yet (inclusive).
     from: Vec<u8>,
-    /// End of the range that is not fetched yet, exclusive.
+    /// End of the range that is not fetched yet (exclusive); `None` if the range is unbounded.
     to: Option<Vec<u8>>,
     /// The scan from the front, and the unread rows of its batch.
     front: Option<ForwardScan>,
@@ -80,7 +81,7 @@ impl<'db> Transaction<'db> {
     }
 }
 
-/// Reads the large value of a row in a batch; `None` if the row was deleted since.
+/// Reads the large value of a row in a batch. Returns `None` if the row was deleted after the batch was fetched.
 #[cold]
 fn referred(tx: &Transaction<'_>, index: &Index, batch: &RowBatch, at: usize) -> Result<Option<Vec<u8>>, TxnError> {
     let mut value = Vec::new();
@@ -88,7 +89,8 @@ fn referred(tx: &Transaction<'_>, index: &Index, batch: &RowBatch, at: usize) ->
     Ok(found.then_some(value))
 }
 
-/// Returns a range of keys as bytes: the first key, and the first key after the range (`None`: unbounded).
+/// Returns the encoded bounds of a range of keys: the first key of the range, and the first key after the range (`None`
+/// if the range is unbounded).
 pub(crate) fn bounds_of<K: Key>(range: &impl RangeBounds<K>) -> (Vec<u8>, Option<Vec<u8>>) {
     let mut from = Vec::new();
     match range.start_bound() {
@@ -111,9 +113,9 @@ pub(crate) fn bounds_of<K: Key>(range: &impl RangeBounds<K>) -> (Vec<u8>, Option
     (from, Some(to))
 }
 
-/// Turns a key into the smallest byte string above all strings with this prefix. No key of a type is a prefix of
-/// another key of that type, so no other key lies in between. The exception is index entries, which have the primary
-/// key after the index key; they belong to the range.
+/// Replaces a key by the smallest byte string above all strings that begin with the key. No key of a type is a prefix
+/// of another key of the same type, so a range up to this string contains no further key. Entries of an index begin
+/// with their index key, so the range contains all entries of the index key.
 fn behind(key: &mut Vec<u8>) {
     while let Some(last) = key.pop() {
         if last < u8::MAX {
@@ -121,7 +123,7 @@ fn behind(key: &mut Vec<u8>) {
             return;
         }
     }
-    // All bytes were 255: only longer strings of such bytes lie above.
+    // All bytes of the key were 255, so only longer strings of such bytes lie above the key.
     key.resize(MAX_KEY + 1, u8::MAX);
 }
 
@@ -198,12 +200,13 @@ impl<'tx, 'db, K: Key, V: Row> Cursor<'tx, 'db, K, V> {
         Ok(())
     }
 
-    /// Returns the next row at one end: a batch and an index in it.
+    /// Returns the next row at one end of the range, as a batch and the row's index in the batch.
     fn advance(&mut self, index: &Index, from_back: bool) -> Result<Option<(&RowBatch, usize)>, TxnError> {
         if (if from_back { &self.back_rows } else { &self.front_rows }).is_empty() && !self.done {
             self.fetch(index, from_back)?;
         }
-        // If all rows are fetched, the batch of the other end has the remaining rows, the last one first.
+        // If all rows of the range are fetched, the batch of the other end contains the remaining rows, in reverse
+        // order.
         let (front, at) = if from_back {
             match self.back_rows.next() {
                 Some(at) => (false, Some(at)),
@@ -240,7 +243,7 @@ impl<'tx, 'db, K: Key, V: Row> Cursor<'tx, 'db, K, V> {
             }
         };
         // The entry's value is the primary key. While the entry is locked, its row exists and matches the entry. Under
-        // read committed the row may have been deleted since, or its index key may have changed.
+        // read committed the entry is not locked, so the row may have been deleted, or its index key may have changed.
         let primary = &table.primary;
         let committed_only = tx.isolation() == Isolation::ReadCommitted;
         loop {
@@ -274,7 +277,7 @@ impl<'tx, 'db, K: Key, V: Row> Cursor<'tx, 'db, K, V> {
         step.transpose()
     }
 
-    /// Returns the buffers to the transaction at the end of the range, or after an error.
+    /// Ends the cursor at the end of the range or after an error: returns its buffers to the transaction.
     #[cold]
     fn end(&mut self, failed: bool) {
         self.done = true;

@@ -34,7 +34,8 @@ use crate::table::info::TableInfo;
 use crate::txn::active::{SYSTEM_SLOTS, Slots, SystemPurpose};
 use crate::txn::engine::Engine;
 
-/// An open database. Share it between threads by reference or in an [`Arc`]. Dropping it closes it.
+/// An open database. Share the value between threads by reference or in an [`Arc`]. Dropping the value closes the
+/// database.
 pub struct Database {
     pub(crate) engine: Arc<Engine>,
     pub(crate) catalog: Arc<Catalog>,
@@ -42,7 +43,7 @@ pub struct Database {
     pub(super) reruns: u32,
     pub(super) large_pages: LargePages,
     closed: Mutex<bool>,
-    /// Admits one compacting thread at a time.
+    /// Lock that admits one compacting thread at a time.
     pub(super) compacting: FairLock<()>,
     directory: String,
     _lock: DiskLock,
@@ -116,14 +117,14 @@ impl Database {
             segment_bytes,
             ring_bytes: options.ring_bytes,
             memory,
-            // One slot for each user transaction, one for each transaction of the engine, one for checkpoints and
-            // restart.
+            // One slot for each transaction of users, one for each concurrent transaction of the engine, and one for
+            // checkpoints and restart.
             slots: options.transactions + SYSTEM_SLOTS + 1,
             reserve_bytes: segment_bytes / 4,
             checkpoint_every: Some(log_bounds),
             database,
-            // Zeros written ahead do not make single syncs cheaper on the file systems that were measured, and write
-            // every log byte twice.
+            // Zeros written ahead would not make single syncs cheaper on the file systems that were measured, but would
+            // write every log byte twice.
             zero_segments: false,
             reader_bytes: options.reader_bytes,
             ..LogOptions::default()
@@ -188,12 +189,12 @@ impl Database {
         let engine = Self::engine(&options, memory, control.database, pool, log, poison, driven)?;
         let checkpointer = Checkpointer::new(file, control, redo_from, service_slot);
         match extent::reclaim(engine.structure_change(service_slot)) {
-            // A transaction that needs the allocator's page gets the error.
+            // A damaged allocator page is reported to the transactions that need it.
             Ok(()) | Err(StorageError::CorruptPage { .. }) => {}
             Err(error) => return Err(error.into()),
         }
         if let Some((records, bytes)) = work {
-            // The database is usable even if this fails: the next restart would only repeat the same work.
+            // The database is usable even if this checkpoint fails: the next restart would only repeat the same work.
             match engine.pool.flush_all().and_then(|()| checkpointer.take(&engine)) {
                 Err(error) if !error.is_want_of_room() => return Err(error.into()),
                 _ => report.done(records, bytes),
@@ -266,8 +267,8 @@ impl Database {
         }))
     }
 
-    /// Returns the table with this declaration, or `None` if no table has its name. A transaction that began before the
-    /// call keeps the entry from being reused for another table, until the transaction ends.
+    /// Returns the table with this declaration, or `None` if no table has its name. The returned memory is not reused
+    /// for another table before the end of a transaction that the caller began before this call.
     #[inline]
     pub(crate) fn find(&self, declared: &Declared<'_>) -> Result<Option<&TableInfo>, TxnError> {
         match self.catalog.declared(declared) {
@@ -281,7 +282,7 @@ impl Database {
         Ok(self.catalog.open(&self.engine, declared)?.map(|(info, _)| info))
     }
 
-    /// Returns the table with this declaration and its ticket. Creates the table if none has its name.
+    /// Returns the table with this declaration, and the table's ticket. Creates the table if no table has its name.
     pub(super) fn open_or_create(&self, declared: &Declared<'_>) -> Result<(&TableInfo, u64), TxnError> {
         let mut created = false;
         loop {
@@ -313,7 +314,7 @@ impl Database {
         self.catalog.indexes()
     }
 
-    /// Log position before which all commits are on disk. See
+    /// Returns the log position before which all commits are on disk. See
     /// [`Transaction::commit_async`](crate::Transaction::commit_async).
     #[inline]
     pub fn durable(&self) -> Lsn {
@@ -346,7 +347,7 @@ impl Database {
         self.engine.wait_to_answer(self.engine.log.tail())
     }
 
-    /// Takes a checkpoint now, so that a restart has little to redo.
+    /// Takes a checkpoint immediately, so that a restart has little to redo.
     ///
     /// # Errors
     /// An error if a write fails.
@@ -366,8 +367,8 @@ impl Database {
 
     /// Runs one bounded step of a background service; returns true if it did any work. For databases opened with
     /// [`Background::Stepped`], where the program schedules the services; harmless otherwise. The cleaner and the
-    /// checkpointer may wait for the log through the [`Hook`](crate::Hook), so a thread or fiber that steps them must
-    /// not be the one that steps the flusher, and steps no other service while it waits.
+    /// checkpointer may wait for the log through the [`Hook`](crate::Hook), so the thread or fiber that steps these two
+    /// services must not also step the flusher. Such a thread or fiber steps no other service while it waits.
     ///
     /// # Errors
     /// A failed write or sync closes the instance; a full disk is temporary.
@@ -375,12 +376,13 @@ impl Database {
         self.background.step(service)
     }
 
-    /// Reads the database into the buffer pool, as far as it fits. Returns the number of pages read.
+    /// Reads pages of the database into the buffer pool, until all pages are read or the pool is full. Returns the
+    /// number of pages read.
     ///
     /// # Errors
     /// An error if a read fails.
     pub fn preload(&self) -> Result<u32, StorageError> {
-        // The file may have more pages than are in use, left over from interrupted work.
+        // The file may contain more pages than are in use, for example pages left over from interrupted work.
         let used = self.engine.pool.get_or_load(SPACE_PAGE)?.bytes().u32(ops::space::END);
         self.engine.pool.preload(used.min(self.engine.pool.file_pages()))
     }
@@ -393,7 +395,7 @@ impl Database {
         super::verify::verify_pages(&self.engine, &self.catalog)
     }
 
-    /// Returns the counters since the database was opened.
+    /// Returns the statistics of the database, counted since it was opened.
     pub fn stats(&self) -> Stats {
         let (log, pool, locks) = (self.engine.log.stats(), self.engine.pool.stats(), self.engine.locks.stats());
         let latches = self.engine.pool.latches().stats();
@@ -420,18 +422,18 @@ impl Database {
         }
     }
 
-    /// Page latch kind, as the database was opened.
+    /// Returns the page latch kind with which the database was opened.
     pub fn latches(&self) -> LatchKind {
         self.engine.pool.latches().kind()
     }
 
-    /// Path of the database directory.
+    /// Returns the path of the database directory.
     pub fn directory(&self) -> &str {
         &self.directory
     }
 
-    /// Closes the database. All changes are written, so that the next open needs no recovery. Dropping does the same
-    /// and ignores errors.
+    /// Closes the database. Writes all changes, so that the next open needs no recovery. Dropping the database does the
+    /// same, but ignores errors.
     ///
     /// # Errors
     /// An error if a write fails; the next open then recovers.
@@ -439,8 +441,8 @@ impl Database {
         self.shut_down()
     }
 
-    /// Stops the services without writing. A panic may have left a page partly changed, and such a page must not reach
-    /// the disk. The next open recovers from the log.
+    /// Stops the services without writing pages. A panic may have left a page partly changed, and such a page must not
+    /// be written to disk. The next open recovers from the log.
     fn abandon(&self) {
         if self.engine.poison.is_forked_child() {
             return self.leave_to_the_parent();
@@ -452,7 +454,7 @@ impl Database {
         }
     }
 
-    /// Leaks the engine in a forked child: its threads, locks and files belong to the parent process.
+    /// Leaks the engine in a forked child process: the engine's threads, locks and files belong to the parent process.
     #[cold]
     fn leave_to_the_parent(&self) {
         std::mem::forget((Arc::clone(&self.engine), Arc::clone(&self.background)));
@@ -481,12 +483,12 @@ impl Drop for Database {
         if std::thread::panicking() {
             return self.abandon();
         }
-        // A program that needs the error calls `close`; the next open recovers.
+        // The error is ignored: a program that needs it calls `close`, and the next open recovers.
         let _ = self.shut_down();
     }
 }
 
-/// Counters of a database since it was opened.
+/// Statistics of a database. Events are counted since the database was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -496,15 +498,15 @@ pub struct Stats {
     pub log_flushes: u64,
     /// True if the log bypasses the system's page cache (`O_DIRECT`), which not every file system supports.
     pub log_direct: bool,
-    /// Page accesses of ended transactions that found the page in the buffer pool.
+    /// Number of page accesses that found the page in the buffer pool. Only accesses of ended transactions are counted.
     pub pool_hits: u64,
-    /// Number of pages read.
+    /// Number of pages read from the data file.
     pub pool_reads: u64,
-    /// Number of pages written.
+    /// Number of pages written to the data file.
     pub pool_writes: u64,
     /// Number of pages evicted from the buffer pool.
     pub pool_evictions: u64,
-    /// Bytes of page images written to protect against torn pages. Not part of `log_bytes`.
+    /// Bytes of page copies written to the control file to protect against torn pages. Not part of `log_bytes`.
     pub image_bytes: u64,
     /// Number of waits for a lock.
     pub lock_waits: u64,
@@ -524,8 +526,10 @@ pub struct Stats {
     pub log_limit_bytes: u64,
     /// Number of times that a statement paused because the log was near its limit.
     pub log_pauses: u64,
-    /// Obstacle that kept the newest checkpoint from truncating the log at the start of redo, if it still exists.
+    /// Transaction or other obstacle that kept the newest checkpoint from truncating the log at the start of redo;
+    /// `None` if there was none, or if it no longer exists.
     pub log_holder: Option<LogHolder>,
-    /// Number of promotions refused because the process had no free reader words. Those latches stay plain.
+    /// Number of promotions refused because the process had no free reader words. The latches concerned were not
+    /// promoted.
     pub latch_promotions_refused: u64,
 }

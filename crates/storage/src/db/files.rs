@@ -1,4 +1,4 @@
-//! The files of a database: their creation, and the file interfaces of the buffer pool.
+//! The files of a database: their names and creation, and the implementations of the buffer pool's file interfaces.
 
 use crate::base::sync::plain::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -28,11 +28,11 @@ pub(crate) use crate::recovery::control::{CONTROL, NEW_CONTROL};
 
 /// Name of the data file.
 pub(crate) const PAGES: &str = "pages.0";
-/// Name of the mark of an unfinished copy.
+/// Name of the mark file of an unfinished copy.
 pub(crate) const COPYING: &str = "copying";
 const MAGIC: &[u8; 8] = b"LOCKPAGE";
 
-/// Returns page 0 of the data file, which has the id of the database.
+/// Returns page 0 of the data file, which contains the id of the database.
 pub(crate) fn file_header(database: u64) -> Box<PageBytes> {
     let mut page = PageBytes::boxed();
     let bytes = page.as_bytes_mut();
@@ -44,7 +44,7 @@ pub(crate) fn file_header(database: u64) -> Box<PageBytes> {
     page
 }
 
-/// The content of a directory.
+/// Content of a directory in which a database is opened or created.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum DirectoryContent {
     /// A database, complete or incomplete.
@@ -53,12 +53,12 @@ pub(crate) enum DirectoryContent {
     Nothing,
 }
 
-/// Returns true if a database may have a file of this name.
+/// Returns true if a file of this name may belong to a database.
 pub(crate) fn is_ours(name: &str) -> bool {
     matches!(name, CONTROL | NEW_CONTROL | PAGES | LOCK_FILE) || is_segment_name(name)
 }
 
-/// Converts the error of locking a directory.
+/// Converts a failure to lock a directory to an error of opening.
 pub(crate) fn not_locked(error: LockError) -> OpenError {
     match error {
         LockError::Held { dir, pid } => {
@@ -68,11 +68,11 @@ pub(crate) fn not_locked(error: LockError) -> OpenError {
     }
 }
 
-/// Returns the content of a directory.
+/// Returns the kind of content of a directory.
 ///
 /// # Errors
-/// `NotADatabase` if the directory has files that are not a database's (subdirectories with other names are ignored);
-/// `CorruptFile` if it has a database without its control file.
+/// `NotADatabase` if the directory has files that do not belong to a database (subdirectories with other names are
+/// ignored); `CorruptFile` if it has a database without its control file.
 pub(crate) fn inspect_directory(disk: &dyn Disk) -> Result<DirectoryContent, OpenError> {
     let names = names(disk)?;
     let foreign = |why: String| Err(OpenError::NotADatabase { directory: directory(disk), why });
@@ -90,8 +90,8 @@ pub(crate) fn inspect_directory(disk: &dyn Disk) -> Result<DirectoryContent, Ope
     if let Some(other) = files.clone().find(|name| !is_ours(name)) {
         return foreign(format!("it holds '{other}'"));
     }
-    // Files with names of a database are left over from an interrupted creation, unless they hold more than a creation
-    // writes. Locking the directory checks the lock file.
+    // Files with names of a database are left over from an interrupted creation, unless they contain more than a
+    // creation writes. The lock file is not examined here, because locking the directory checks it.
     match files.try_fold(None, |other, name| Ok::<_, StorageError>(other.or(inspect_leftover(disk, name)?)))? {
         Some(LeftoverContent::Data(name)) => {
             let what = format!("is missing, but {name} holds data; restore a copy, or choose another directory");
@@ -102,7 +102,7 @@ pub(crate) fn inspect_directory(disk: &dyn Disk) -> Result<DirectoryContent, Ope
     }
 }
 
-/// Content beyond that of a new database.
+/// Content of a file that is more than a creation of a database writes.
 enum LeftoverContent {
     /// Pages or log records of a database.
     Data(String),
@@ -128,15 +128,15 @@ fn inspect_leftover(disk: &dyn Disk, name: &str) -> Result<Option<LeftoverConten
     })
 }
 
-/// Returns true if each of the first bytes is as given or zero: the first write may not have reached the disk, or only
-/// in part.
+/// Returns true if each of the first bytes of the file equals the byte in `magic` or is zero. A zero is a byte of the
+/// first write that did not reach the disk.
 fn begins_like(file: &dyn DiskFile, magic: &[u8; 8]) -> Result<bool, StorageError> {
     let mut bytes = [0; 8];
     let got = read_up_to_at(file, &mut bytes, 0)?;
     Ok(bytes[..got].iter().zip(magic).all(|(byte, magic)| byte == magic || *byte == 0))
 }
 
-/// Removes a file that [`inspect_directory`] found to be left over from a creation.
+/// Removes a file that, according to [`inspect_directory`], is left over from an interrupted creation.
 fn remove_left_over(disk: &dyn Disk, name: &str) -> Result<(), StorageError> {
     match disk.remove(name) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -150,7 +150,7 @@ fn names(disk: &dyn Disk) -> Result<Vec<String>, StorageError> {
     disk.list().map_err(|e| StorageError::io("list", disk.show(""), 0, e))
 }
 
-/// Returns the first file that prevents a copy into the directory, if any.
+/// Returns the name of the first file that prevents a copy into the directory; `None` if no file does.
 ///
 /// # Errors
 /// An error if the directory cannot be read.
@@ -158,7 +158,7 @@ pub(crate) fn first_foreign(disk: &dyn Disk) -> Result<Option<String>, StorageEr
     Ok(names(disk)?.into_iter().filter(|name| name != LOCK_FILE).min())
 }
 
-/// Path of the directory, for messages.
+/// Returns the path of the directory, for error messages.
 pub(crate) fn directory(disk: &dyn Disk) -> String {
     let file = disk.show(CONTROL);
     file.strip_suffix(CONTROL).unwrap_or(&file).trim_end_matches('/').to_owned()
@@ -168,7 +168,8 @@ pub(crate) fn directory(disk: &dyn Disk) -> String {
 /// is written last: without it there is no database.
 ///
 /// # Errors
-/// No space, a failed write, or a file with one of these names that another program has created since.
+/// No space, a failed write, or a file with the name of a database file that another program has created in the
+/// meantime.
 pub(crate) fn create(disk: &dyn Disk, database: u64) -> Result<(ControlFile, Control), StorageError> {
     remove_left_over(disk, PAGES)?;
     remove_left_over(disk, NEW_CONTROL)?;
@@ -208,7 +209,7 @@ pub(crate) fn create(disk: &dyn Disk, database: u64) -> Result<(ControlFile, Con
 /// restart reads the log from `redo` to `end`.
 ///
 /// # Errors
-/// An error if the file is missing, or of another format or another database.
+/// An error if the file is missing, has another format, or belongs to another database.
 pub(crate) fn open_pages(
     disk: &dyn Disk,
     control: &ControlFile,
@@ -237,7 +238,7 @@ pub(crate) fn open_pages(
     Ok(DataFile { file, aside, grown: Mutex::new(()) })
 }
 
-/// The data file, as the page file of the buffer pool.
+/// The data file. Implements the buffer pool's interface to its page file.
 #[derive(Debug)]
 pub(crate) struct DataFile {
     file: SyncedFile,
@@ -252,7 +253,7 @@ impl PageFile for DataFile {
 
     fn read_resident_at(&self, buf: &mut [u8], offset: u64) -> Result<bool, StorageError> {
         let read = self.file.file().read_resident_at(buf, offset);
-        // Only a part of the page is in memory: the caller reads the whole page.
+        // If only a part of the page was in the system's cache, the caller reads the whole page again.
         Ok(read.map_err(|e| StorageError::io("read", self.file.file().name(), offset, e))? == Some(buf.len()))
     }
 
@@ -302,12 +303,12 @@ impl PageFile for DataFile {
     }
 }
 
-/// The log, as the write-ahead log of the buffer pool.
+/// The log. Implements the buffer pool's interface to the write-ahead log.
 #[derive(Debug)]
 pub(crate) struct LogFront {
     pub(crate) log: Arc<Log>,
     pub(crate) hook: Arc<dyn Hook>,
-    /// True if threads drive the log; otherwise the waiting thread does.
+    /// True if other threads write the log; otherwise the thread that waits for the log writes it.
     pub(crate) driven: Arc<AtomicBool>,
 }
 

@@ -1,4 +1,4 @@
-//! Addresses of the cache lines that threads share by design: for tools that trace accesses to them.
+//! Addresses of the cache lines that threads share by design, for tools that trace accesses to shared cache lines.
 
 use super::database::Database;
 use crate::base::lines::SharedLines;
@@ -6,14 +6,14 @@ use crate::buffer::frame_bytes;
 use crate::latch::reader_words;
 
 impl Database {
-    /// Returns the cache lines that workers share by design. The first element that [contains](SharedLines::contains)
-    /// an address gives its kind. Addresses are valid as long as the database is open.
+    /// Returns the cache lines that workers share by design. The kind of an address is the kind of the first element
+    /// that [contains](SharedLines::contains) it. Addresses are valid as long as the database is open.
     pub fn shared_lines(&self) -> Vec<SharedLines> {
         let all = |kind, range| SharedLines { kind, range, every: 0, per_worker: 0 };
         let mut lines = Vec::new();
         for (name, range) in self.engine.pool.regions() {
             if name == "frames" {
-                // The first line of a frame is its header.
+                // The first cache line of each frame is the frame's header.
                 lines.push(SharedLines { every: frame_bytes(), ..all("page latch", range.clone()) });
                 lines.push(all("page", range));
             } else {
@@ -25,7 +25,7 @@ impl Database {
         lines.push(all("log tail", tail.0));
         lines.push(SharedLines { per_worker: each, ..all("log positions", positions) });
         let ring = self.engine.log.ring_range();
-        // Workers write different parts of the ring.
+        // Workers write to different parts of the ring.
         lines.push(SharedLines { per_worker: ring.len(), ..all("log ring", ring) });
         let (slots, each) = self.engine.slots.lines();
         lines.push(SharedLines { per_worker: each, ..all("slots", slots) });

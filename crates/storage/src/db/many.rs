@@ -1,4 +1,4 @@
-//! Typed statements on many rows whose keys are known in advance.
+//! Typed statements on several rows whose keys are known in advance.
 
 use super::table::AsTable;
 use super::transaction::{Transaction, undecodable};
@@ -12,16 +12,16 @@ use crate::table::info::TableInfo;
 use crate::txn::buffers::EncodedKeys;
 use crate::txn::transaction::Txn;
 
-/// Bytes of each row to prefetch into the processor's caches.
+/// Number of leading bytes of each row to prefetch into the processor's caches.
 const ROW_BYTES: usize = 256;
 
-/// Statements on many keys search for a group of keys at once: while the page of one key is loaded from memory, the
-/// search works on the others. Sixteen rows that are not in the processor's caches take about the time of three, so one
-/// statement on many keys is faster than many statements on one key.
+/// Statements on many keys search for all keys of a group together: while the page of one key is loaded from memory,
+/// the search continues with other keys. The search for sixteen rows that are not in the processor's caches takes about
+/// as long as three single searches, so one statement on many keys is faster than many statements on one key.
 impl Transaction<'_> {
-    /// Prefetches rows into the processor's caches, many at a time. Their pages that are not in memory are read into
-    /// the buffer pool concurrently (unless [`Background::Inline`](crate::Background::Inline)). Changes and locks
-    /// nothing.
+    /// Prefetches rows into the processor's caches, a group of rows at a time. Pages of the rows that are not in memory
+    /// are read into the buffer pool concurrently (except under [`Background::Inline`](crate::Background::Inline)).
+    /// Changes and locks nothing.
     ///
     /// # Errors
     /// An error only if the table cannot be found.
@@ -121,7 +121,7 @@ impl Transaction<'_> {
 }
 
 impl EncodedKeys {
-    /// Replaces the keys.
+    /// Replaces the encoded keys by the encodings of `keys`.
     fn set<'k, K: Key + 'k>(&mut self, keys: impl IntoIterator<Item = &'k K>) {
         self.clear();
         for key in keys {

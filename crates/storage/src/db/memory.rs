@@ -7,13 +7,13 @@ use crate::base::config::LargePages;
 use crate::io::memory::MemoryMap;
 
 /// Large page setting ([`Options::large_pages`](crate::Options::large_pages)), and the large pages that the system has
-/// given.
+/// allocated.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LargePagesGiven {
-    /// The setting.
+    /// The large page setting of the database.
     pub asked: LargePages,
-    /// Memory of each region.
+    /// Sizes of each memory region.
     pub regions: Vec<MemoryRegion>,
 }
 
@@ -21,19 +21,19 @@ pub struct LargePagesGiven {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryRegion {
-    /// Name: `frames`, `page_table` or `shortcuts` (of the pool), `log_ring`, `lock_table`.
+    /// Name of the region: `frames`, `page_table` or `shortcuts` (all of the buffer pool), `log_ring`, or `lock_table`.
     pub name: &'static str,
     /// Size of the reserved address range.
     pub bytes: u64,
-    /// Memory allocated, in pages of any size: the touched part of the region.
+    /// Allocated memory, in pages of any size. The system allocates a part of the region when it is first accessed.
     pub resident_bytes: u64,
-    /// Memory allocated in large pages: a part of `resident_bytes`.
+    /// Memory allocated in large pages. Included in `resident_bytes`.
     pub large_bytes: u64,
 }
 
 impl Database {
-    /// Returns the large pages of each memory region. The pool's memory grows as it is used. Not part of
-    /// [`Database::stats`], because the query takes milliseconds.
+    /// Returns the sizes of each memory region, and the part of it in large pages. The allocated memory of the pool
+    /// grows with its use. Not part of [`Database::stats`], because the query takes milliseconds.
     ///
     /// # Errors
     /// An error if the system does not provide the information (there is no `/proc/self/smaps`).

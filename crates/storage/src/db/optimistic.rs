@@ -16,11 +16,11 @@ use crate::table::scan::{ScanEnd, ScanSpec};
 use crate::txn::positions::{LeafSpot, RememberedPosition};
 
 /// Buffers of a thread that reads rows without locks, and the cached positions of the rows that the thread has
-/// announced. Usable for any number of databases, one read after the other.
+/// announced. One value can be used for reads of any number of databases, one read after the other.
 ///
 /// The result of an optimistic read is a complete row, without other guarantees: the row may be uncommitted, may be
-/// rolled back later, and may be inconsistent with other rows. A transaction that uses the row later locks it, without
-/// another search, and checks that it has not changed:
+/// rolled back later, and may be inconsistent with other rows. A transaction that uses the row later locks the row,
+/// without another search, and checks that the row has not changed:
 ///
 /// ```
 /// use storage::optimistic::Peeker;
@@ -51,12 +51,12 @@ use crate::txn::positions::{LeafSpot, RememberedPosition};
 /// ```
 ///
 /// The row itself is compared, not a version number: a row that was changed and changed back is confirmed. A program
-/// that computes only from rows gets the same result from it.
+/// whose computation depends only on rows gets the same result from the restored row.
 #[derive(Default)]
 pub struct Peeker {
     row: Vec<u8>,
     rows: PeekedRows,
-    /// Cached positions of announced rows, of the database with the number `instance`.
+    /// Cached positions of announced rows of the database `instance`.
     announced: AnnouncedPositions,
     instance: u64,
 }
@@ -67,7 +67,7 @@ impl fmt::Debug for Peeker {
     }
 }
 
-/// Position at which a key was found, or would be inserted. An outdated position costs a search and does no harm.
+/// Position at which a key was found, or would be inserted. An outdated position only costs another search.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
     instance: u64,
@@ -75,7 +75,7 @@ pub struct Place {
 }
 
 impl Peeker {
-    /// Discards the cached positions of another database.
+    /// Discards the cached positions if they belong to another database than `db`.
     fn serve(&mut self, db: &Database) {
         if self.instance != db.engine.instance {
             (self.instance, self.announced) = (db.engine.instance, AnnouncedPositions::default());
@@ -84,9 +84,9 @@ impl Peeker {
 }
 
 impl RawDatabase<'_> {
-    /// Prefetches rows of one or more tables into the processor's caches, many at a time. Each item has the table, the
-    /// key, and the number of bytes of the row. The peeker caches the positions of the rows. Locks and changes nothing;
-    /// skips tables of other databases.
+    /// Prefetches rows of one or more tables into the processor's caches, a group of rows at a time. Each item has the
+    /// table, the key, and the number of bytes of the row. The positions of the rows are cached in the peeker. Locks
+    /// and changes nothing; skips tables of other databases.
     pub fn announce<'k, K, V>(
         self,
         peeker: &mut Peeker,
@@ -100,8 +100,8 @@ impl RawDatabase<'_> {
     /// Reads the current row of a key without a lock: see [`Peeker`].
     ///
     /// # Errors
-    /// [`TxnError::ForeignHandle`]; [`TxnError::Dropped`] if the table has gone; [`TxnError::Storage`] if a page cannot be
-    /// read.
+    /// [`TxnError::ForeignHandle`]; [`TxnError::Dropped`] if the table was dropped or its indexes were changed;
+    /// [`TxnError::Storage`] if a page cannot be read.
     pub fn peek<'p, K, V>(
         self,
         peeker: &'p mut Peeker,
@@ -111,9 +111,9 @@ impl RawDatabase<'_> {
         self.peek_columns(peeker, table, key, WHOLE)
     }
 
-    /// As [`RawDatabase::peek`], for some columns of the row, concatenated. Columns are ranges of bytes; a range that
-    /// ends at `usize::MAX` extends to the row's end. If the row ends before a range does, the result lacks this range
-    /// and those after it.
+    /// As [`RawDatabase::peek`], but returns only some columns of the row, concatenated. Columns are ranges of bytes; a
+    /// range that ends at `usize::MAX` extends to the row's end. If the row ends before a range does, the result lacks
+    /// this range and all later ranges.
     ///
     /// # Errors
     /// As for [`RawDatabase::peek`].
@@ -133,7 +133,7 @@ impl RawDatabase<'_> {
     }
 
     /// Calls `visit` for the first `most` rows of `[from, to]`, with their positions, in ascending order until `visit`
-    /// breaks. Takes no locks. The rows of one page are read at one moment.
+    /// breaks. Takes no locks. The rows of one page are a consistent state of this page.
     ///
     /// # Errors
     /// As for [`RawDatabase::peek`].
@@ -149,7 +149,7 @@ impl RawDatabase<'_> {
         let index = &info.primary;
         let instance = self.db.engine.instance;
         let show = |rows: &PeekedRows, (spot, leaf): (LeafSpot, PageId)| {
-            // Rows of a table that was dropped during the read are not passed on.
+            // If the table was dropped during the read, its rows are not passed to `visit`.
             !info.is_unchanged(table.ticket())
                 || rows.iter().any(|(key, row, position)| {
                     let name = self.db.engine.locks.names.of(index.id(), key);
@@ -165,8 +165,8 @@ impl RawDatabase<'_> {
 }
 
 impl RawWriter<'_, '_> {
-    /// Locks a key that was read optimistically (for writing if `to_write`). Returns true if its row is unchanged, or
-    /// still absent. Later statements of the transaction on this key need no search either.
+    /// Locks a key that was read optimistically (for writing if `to_write`). Returns true if the key's row is
+    /// unchanged, or still absent. Later statements of the transaction on this key need no search.
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -181,8 +181,8 @@ impl RawWriter<'_, '_> {
         self.confirm_columns(table, key, place, (WHOLE, seen), to_write)
     }
 
-    /// As [`RawWriter::confirm`], for columns that [`RawDatabase::peek_columns`] has read. The whole row is
-    /// locked; its other columns are not compared.
+    /// As [`RawWriter::confirm`], for columns that [`RawDatabase::peek_columns`] has read. The whole row is locked, but
+    /// the row's other columns are not compared.
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -234,7 +234,7 @@ impl RawWriter<'_, '_> {
     }
 
     /// Replaces rows that were read optimistically, at their cached positions. Up to sixteen distinct rows share a log
-    /// record. A key without a row is skipped; returns the number of keys that had one. On an error no row is changed.
+    /// record. Keys without a row are skipped. Returns the number of replaced rows. On an error no row is changed.
     ///
     /// # Errors
     /// See [`TxnError`].

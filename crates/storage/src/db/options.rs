@@ -19,7 +19,7 @@ use crate::log::LogBounds;
 use crate::recovery::progress::{OnRecovery, Recovery};
 use crate::table::declared::MAX_INDEXES;
 
-/// Settings of a database. Each method returns the changed settings.
+/// Settings of a database. Each method changes one setting and returns the settings.
 ///
 /// ```
 /// use storage::{Durability, Options};
@@ -33,7 +33,7 @@ pub struct Options {
     pub(crate) durability: Durability,
     pub(crate) isolation: Isolation,
     pub(crate) latches: LatchKind,
-    /// `None`: one for each core.
+    /// Number of reader words of a promoted latch; `None`: one word for each core.
     pub(crate) latch_words: Option<usize>,
     pub(crate) promote_at: u16,
     pub(crate) large_pages: LargePages,
@@ -41,7 +41,7 @@ pub struct Options {
     pub(crate) background: Background,
     pub(crate) services: Option<Services>,
     pub(crate) checkpoint_bytes: u64,
-    /// `None`: derived from `checkpoint_bytes`.
+    /// Maximum size of the log files in bytes; `None`: derived from `checkpoint_bytes`.
     pub(crate) log_limit: Option<u64>,
     pub(crate) page_checksums: bool,
     pub(crate) transactions: usize,
@@ -50,14 +50,14 @@ pub struct Options {
     pub(crate) lock_name_bits: u32,
     pub(crate) create: bool,
     pub(crate) reruns: u32,
-    /// `None`: derived from the log's limit.
+    /// Size of one log file in bytes; `None`: derived from the maximum size of the log files.
     pub(crate) segment_bytes: Option<u64>,
     pub(crate) ring_bytes: usize,
     pub(crate) reader_bytes: usize,
     pub(crate) lock_buckets: usize,
-    /// Frames per shard of the pool: set by campaigns that need several shards in a small pool.
+    /// Number of frames per shard of the buffer pool. Set by test campaigns that need several shards in a small pool.
     pub(crate) shard_frames: Option<usize>,
-    /// True if the sizes are checked against the bounds of this module; false after [`Options::sizes`].
+    /// True if sizes are checked against the bounds in this module; false after a call of [`Options::sizes`].
     bounded: bool,
     pub(crate) hook: Arc<dyn Hook>,
     pub(crate) clock: Clock,
@@ -65,8 +65,9 @@ pub struct Options {
     pub(crate) on_recovery: Option<OnRecovery>,
 }
 
-/// Smallest log buffer, in bytes. A record takes at most a quarter of the buffer. The largest record ends a bulk load:
-/// it holds the roots of a table and of all its indexes, which must be installed atomically.
+/// Smallest log buffer, in bytes. A record takes at most a quarter of the buffer. The largest record is written at the
+/// end of a bulk load: it contains the root pages of a table and of all its indexes, which must be installed
+/// atomically.
 const LEAST_LOG_BUFFER: usize = 512 << 10;
 const _: () = assert!(LEAST_LOG_BUFFER / 4 > (1 + MAX_INDEXES) * (PAGE_SIZE + 64) + 1024);
 
@@ -76,17 +77,17 @@ const MOST_LOG_BUFFER: usize = 1 << 30;
 const LOG_SEGMENT: RangeInclusive<u64> = 64 << 10..=1 << 30;
 /// Range of the number of concurrent transactions.
 const TRANSACTIONS: RangeInclusive<usize> = 1..=1000;
-/// Range of the number of lock table buckets. With fewer buckets unrelated locks would share a latch too often; more
-/// would not fit any processor cache.
+/// Range of the number of lock table buckets. With fewer buckets, unrelated locks would share a latch too often. More
+/// buckets would not fit any processor cache.
 const LOCK_BUCKETS: RangeInclusive<usize> = 1 << 8..=1 << 24;
 
-/// Size of the largest data file, in bytes. A larger pool would have no use.
+/// Maximum size of a data file, in bytes. Larger sizes of the buffer pool are reduced to this size.
 pub(super) const MOST_POOL_BYTES: u64 = (1 << 28) * PAGE_SIZE as u64;
 
 /// Smallest buffer pool, in bytes.
 pub const MIN_POOL_BYTES: u64 = 1 << 20;
 
-/// Sizes for campaigns. Extreme sizes exercise rare cases: a segment that ends in the middle of redo, a record that
+/// Sizes for test campaigns. Extreme sizes exercise rare cases: a log segment that ends during redo, a record that
 /// spans several reads of a log reader, locks that share a bucket.
 #[cfg(feature = "testing")]
 #[doc(hidden)]
@@ -94,15 +95,15 @@ pub const MIN_POOL_BYTES: u64 = 1 << 20;
 pub struct Extremes {
     /// Size of one log file in bytes, at least 8 KiB. An existing database keeps its own size.
     pub segment_bytes: u64,
-    /// Size of the log buffer in bytes. A record takes at most a quarter of it; the roots that a bulk load installs
-    /// must fit, 8 KiB for the table and for each index.
+    /// Size of the log buffer in bytes. A record takes at most a quarter of the buffer. The record of a bulk load must
+    /// fit: 8 KiB for the root page of the table and 8 KiB for each index.
     pub ring_bytes: usize,
-    /// Bytes that a restart reads from a log file at once.
+    /// Number of bytes that a restart reads from a log file by one call.
     pub reader_bytes: usize,
     /// Number of buckets of the record lock table.
     pub lock_buckets: usize,
-    /// Frames per shard of the buffer pool, at least 16; 2,048 without this setting. A thread's home takes a quarter of
-    /// this number at once under [`FrameHomes::PerThread`].
+    /// Number of frames per shard of the buffer pool, at least 16; 2,048 by default. Under [`FrameHomes::PerThread`]
+    /// the home of a thread takes a quarter of this number of frames at a time.
     pub shard_frames: usize,
 }
 
@@ -143,66 +144,69 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Returns the defaults: a buffer pool of 256 MiB, `sync`, serializable, created if absent.
+    /// Returns the default settings: a buffer pool of 256 MiB, synchronous commits, serializable isolation, creation of
+    /// a missing database.
     pub fn new() -> Options {
         Options::default()
     }
 
-    /// Size of the buffer pool in bytes; at least [`MIN_POOL_BYTES`]. The address space is reserved at once, the memory
-    /// is allocated on first use. Sizes above 2 TiB, the largest data file, count as 2 TiB.
+    /// Sets the size of the buffer pool in bytes, at least [`MIN_POOL_BYTES`]. The address space is reserved when the
+    /// database is opened; the memory is allocated on first use. Sizes above 2 TiB, the maximum size of a data file,
+    /// count as 2 TiB.
     pub fn buffer_pool(mut self, bytes: u64) -> Options {
         self.pool_bytes = bytes;
         self
     }
 
-    /// Point at which commits are acknowledged.
+    /// Sets the point at which commits are acknowledged.
     pub fn durability(mut self, durability: Durability) -> Options {
         self.durability = durability;
         self
     }
 
-    /// Isolation of transactions that set no level of their own.
+    /// Sets the isolation level of transactions that are begun without a level.
     pub fn isolation(mut self, isolation: Isolation) -> Options {
         self.isolation = isolation;
         self
     }
 
-    /// Page latch kind.
+    /// Sets the page latch kind.
     pub fn latches(mut self, latches: LatchKind) -> Options {
         self.latches = latches;
         self
     }
 
-    /// Reader words of a promoted latch under [`LatchKind::Super`], 1 to 128 and at least one for each core that this
-    /// process may run on, which is the default. Each word takes 64 bytes per promoted latch. If there are more threads
-    /// than words, threads share words. All databases of a process share one table of words; the largest requested
-    /// number applies to all.
+    /// Sets the number of reader words of a promoted latch under [`LatchKind::Super`]: 1 to 128, and at least one word
+    /// for each core that this process may run on. By default there is one word for each of these cores. Each word
+    /// takes 64 bytes per promoted latch. If there are more threads than words, threads share words. All databases of a
+    /// process share one table of words; the largest number that a database requests applies to all.
     pub fn latch_words(mut self, words: usize) -> Options {
         self.latch_words = Some(words);
         self
     }
 
-    /// Number of reads that promote a latch under [`LatchKind::Super`]: for tests that need many promotions.
+    /// Sets the number of reads after which a latch is promoted under [`LatchKind::Super`], for tests that need many
+    /// promotions.
     #[doc(hidden)]
     pub fn promote_at(mut self, reads: u16) -> Options {
         self.promote_at = reads.max(1);
         self
     }
 
-    /// Large page setting for the memory that is in constant use; see [`LargePages`].
+    /// Sets the use of large pages for the memory that is in constant use; see [`LargePages`].
     /// [`Database::large_pages`](crate::Database::large_pages) returns the result.
     pub fn large_pages(mut self, asked: LargePages) -> Options {
         self.large_pages = asked;
         self
     }
 
-    /// Placement of pages in the frames of the pool; see [`FrameHomes`].
+    /// Sets the placement of pages in the frames of the buffer pool; see [`FrameHomes`].
     pub fn frame_homes(mut self, homes: FrameHomes) -> Options {
         self.frame_homes = homes;
         self
     }
 
-    /// Driver of the background services.
+    /// Sets the threads that run the background services.
     pub fn background(mut self, background: Background) -> Options {
         self.background = background;
         self
@@ -215,49 +219,49 @@ impl Options {
         self
     }
 
-    /// Bytes of log written between two checkpoints, at least 64 KiB; 2 GiB by default. A restart reads about this
-    /// much.
+    /// Sets the number of bytes of log that are written between two checkpoints: at least 64 KiB; 2 GiB by default. A
+    /// restart reads about this amount of log.
     ///
     /// The limit of the log files is four times this size, 64 MiB, or four files of [`Options::log_segment`] bytes,
     /// whichever is largest. If pages cannot be written fast enough for the limit, transactions are slowed. If an old
     /// transaction's first records keep the log from being truncated, [`Stats::log_holder`](crate::Stats::log_holder)
-    /// names the transaction; if the limit is reached because of it, statements that write fail with
-    /// [`StorageError::LogFull`](crate::StorageError::LogFull) until it has ended. One transaction may write about half
-    /// of the limit.
+    /// names the transaction; if the log reaches its limit because of this transaction, statements that write fail with
+    /// [`StorageError::LogFull`](crate::StorageError::LogFull) until the transaction has ended. One transaction may
+    /// write about half of the limit.
     pub fn checkpoint_every(mut self, bytes: u64) -> Options {
         self.checkpoint_bytes = bytes.max(64 << 10);
         self
     }
 
-    /// Maximum size of the log files in bytes: for tests, whose load is short.
+    /// Sets the maximum size of the log files in bytes, for tests with a short load.
     #[doc(hidden)]
     pub fn log_limit(mut self, bytes: u64) -> Options {
         self.log_limit = Some(bytes);
         self
     }
 
-    /// Verifies pages when they are read (on by default). Turn this off for measurements only: damage then goes
-    /// undetected.
+    /// Sets the verification of page checksums when pages are read (on by default). Turn it off for measurements only:
+    /// without it damage is not detected.
     pub fn page_checksums(mut self, on: bool) -> Options {
         self.page_checksums = on;
         self
     }
 
-    /// Maximum number of concurrent transactions, 1 to 1,000; 128 by default. Each takes about 5 KiB of memory, running
-    /// or not.
+    /// Sets the maximum number of concurrent transactions: 1 to 1,000; 128 by default. Each possible transaction takes
+    /// about 5 KiB of memory, also while it is not running.
     pub fn transactions(mut self, limit: usize) -> Options {
         self.transactions = limit;
         self
     }
 
-    /// Number of record locks of one transaction in one table above which the table is locked instead (lock
-    /// escalation).
+    /// Sets the maximum number of record locks of one transaction in one table. Above this number the transaction tries
+    /// to lock the table instead (lock escalation).
     pub fn escalate_at(mut self, locks: u32) -> Options {
         self.escalate_at = locks.max(1);
         self
     }
 
-    /// Maximum time that a statement waits for one lock before it fails with
+    /// Sets the maximum time that a statement waits for one lock before it fails with
     /// [`TxnError::LockTimeout`](crate::TxnError::LockTimeout); unlimited by default. Deadlocks are detected at once,
     /// independent of the limit. Waits for disks and for space are not limited.
     pub fn lock_timeout(mut self, limit: Duration) -> Options {
@@ -265,54 +269,55 @@ impl Options {
         self
     }
 
-    /// Number of bits of a key's hash that name its locks; all of them by default. For tests in which keys share lock
-    /// names, which costs waits and nothing else.
+    /// Sets the number of bits of a key's hash that form its lock name; all bits by default. For tests in which keys
+    /// share lock names. Shared lock names cause additional waits, but no other effects.
     #[doc(hidden)]
     pub fn lock_name_bits(mut self, bits: u32) -> Options {
         self.lock_name_bits = bits.min(NAME_BITS);
         self
     }
 
-    /// Creates the database if there is none (on by default); otherwise a missing database is [`OpenError::Missing`].
+    /// Sets the creation of a missing database (on by default). If off, opening a missing database fails with
+    /// [`OpenError::Missing`].
     pub fn create(mut self, create: bool) -> Options {
         self.create = create;
         self
     }
 
-    /// Number of times that [`Database::transact`](crate::Database::transact) runs a deadlock victim again before it
-    /// gives up.
+    /// Sets the maximum number of times that [`Database::transact`](crate::Database::transact) runs a deadlock victim
+    /// again.
     pub fn reruns(mut self, times: u32) -> Options {
         self.reruns = times;
         self
     }
 
-    /// Size of one log file in bytes, 64 KiB to 1 GiB; by default 16 MiB, or less where the log's limit is below 256
-    /// MiB (see [`Options::checkpoint_every`]). An existing database keeps its own size.
+    /// Sets the size of one log file in bytes: 64 KiB to 1 GiB. The default is 16 MiB, or less if the log's limit is
+    /// below 256 MiB (see [`Options::checkpoint_every`]). An existing database keeps its own size.
     ///
     /// The number of log files is at most a quarter of the process's limit of file descriptors (`ulimit -n`); each file
-    /// takes up to two. With small files, checkpoints are therefore taken more often than every `checkpoint_every`
-    /// bytes.
+    /// takes up to two descriptors. With small files, checkpoints may therefore be taken more often than every
+    /// `checkpoint_every` bytes.
     pub fn log_segment(mut self, bytes: u64) -> Options {
         self.segment_bytes = Some(bytes);
         self
     }
 
-    /// Size of the log buffer in bytes, 512 KiB to 1 GiB, rounded up to a power of two; 8 MiB by default. All of it is
-    /// allocated at once.
+    /// Sets the size of the log buffer in bytes: 512 KiB to 1 GiB, rounded up to a power of two; 8 MiB by default. The
+    /// whole buffer is allocated when the database is opened.
     pub fn log_buffer(mut self, bytes: usize) -> Options {
         self.ring_bytes = bytes;
         self
     }
 
-    /// Number of buckets of the record lock table, 256 to 16,777,216, rounded up to a power of two; 32,768 by default.
-    /// Each bucket takes 8 bytes. Locks of one bucket form a list, so there should be more buckets than locks held at
-    /// once. The number of locks is not limited.
+    /// Sets the number of buckets of the record lock table: 256 to 16,777,216, rounded up to a power of two; 32,768 by
+    /// default. Each bucket takes 8 bytes. Locks of one bucket form a list, so there should be more buckets than
+    /// concurrently held locks. The number of locks is not limited.
     pub fn lock_table(mut self, buckets: usize) -> Options {
         self.lock_buckets = buckets;
         self
     }
 
-    /// Sets sizes without checking their bounds, and sizes that programs do not need to choose.
+    /// Sets sizes for test campaigns, among them sizes that have no other method. Their bounds are not checked.
     #[cfg(feature = "testing")]
     #[doc(hidden)]
     pub fn sizes(mut self, sizes: Extremes) -> Options {
@@ -325,41 +330,42 @@ impl Options {
         self
     }
 
-    /// Scheduler that runs the storage engine: see [`Hook`].
+    /// Sets the hook through which the engine waits under the program's scheduler: see [`Hook`].
     pub fn hook(mut self, hook: Arc<dyn Hook>) -> Options {
         self.hook = hook;
         self
     }
 
-    /// Simulated clock in place of the machine's, in nanoseconds. Storing to `now_ns` sets the time; each begin of a
-    /// transaction advances it by one. With this, [`Background::Stepped`] or [`Background::Inline`], a
-    /// [`SimDisk`](crate::disk::SimDisk), a [`Options::database_id`] and a [`Options::hook`] that runs one worker at a
-    /// time, the engine's behaviour depends only on the calls that it receives and their order.
+    /// Sets a simulated clock, in nanoseconds, instead of the machine's clock. Storing to `now_ns` sets the time; each
+    /// begin of a transaction advances the time by one nanosecond. With a simulated clock, [`Background::Stepped`] or
+    /// [`Background::Inline`], a [`SimDisk`](crate::disk::SimDisk), a [`Options::database_id`] and a [`Options::hook`]
+    /// that runs one worker at a time, the engine's behaviour depends only on the calls that it receives and their
+    /// order.
     pub fn clock(mut self, now_ns: Arc<AtomicU64>) -> Options {
         self.clock = Clock::simulated(now_ns);
         self
     }
 
-    /// Identifier written to the files of a new database, not zero; random by default. Set it if two runs must write
-    /// the same bytes.
+    /// Sets the identifier that is written to the files of a new database. It must not be zero; by default it is
+    /// random. Set it if two runs must write the same bytes.
     pub fn database_id(mut self, id: u64) -> Options {
         self.database_id = Some(id.max(1));
         self
     }
 
-    /// Callback that receives the progress of a restart, if one is necessary. A break cancels the open. Part of redo
-    /// may be done by then; a later open repeats it without harm.
+    /// Sets the callback that receives the progress of a restart, if a restart is necessary. If the callback breaks,
+    /// the open is cancelled. A later open repeats the restart, including redo that was already done.
     pub fn on_recovery(mut self, hear: impl FnMut(&Recovery) -> ControlFlow<()> + Send + 'static) -> Options {
         self.on_recovery = Some(Box::new(hear));
         self
     }
 
-    /// Maximum size of the log files in bytes.
+    /// Returns the maximum size of the log files in bytes.
     pub(super) fn log_limit_bytes(&self) -> u64 {
         self.log_limit.unwrap_or(LogBounds::limit(self.checkpoint_bytes))
     }
 
-    /// Size of one log file: the chosen size, or a sixteenth of the log's limit.
+    /// Returns the size of one log file in bytes: the chosen size, or a sixteenth of the maximum size of the log files.
     pub(super) fn log_file_bytes(&self) -> u64 {
         let usual = || (self.log_limit_bytes() / 16).next_power_of_two().clamp(4 << 20, 16 << 20);
         self.segment_bytes.unwrap_or_else(usual)
@@ -390,12 +396,12 @@ impl Options {
     }
 }
 
-/// Number of cores that this process may run on.
+/// Returns the number of cores that this process may run on.
 pub(super) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Checks that superlatches have a reader word for each core.
+/// Checks that promoted latches have at least one reader word for each core.
 fn words_suffice(words: Option<usize>, cores: usize) -> Result<(), OpenError> {
     let setting = "latch_words";
     if cores > MOST_WORDS {

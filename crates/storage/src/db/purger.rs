@@ -2,15 +2,15 @@
 //! which frees pages. It works in bounded steps.
 //!
 //! *Due pages.* A thread that leaves ghosts in a page, or reads a page that has ghosts, sets the page's bit
-//! (`buffer/due.rs`). The service goes through the bits in rounds. A page whose ghosts a transaction still needs gets
-//! its bit back and is examined again in the next round. The more such pages a round has, the longer the pause before
-//! the next round.
+//! (`buffer/due.rs`). The service goes through the bits in rounds. If a transaction still needs ghosts of a page, the
+//! service sets the page's bit again, and the next round examines the page. The more such pages a round finds, the
+//! longer is the pause before the next round.
 //!
-//! *Ghosts from before the database was opened* have no bit. One slow sweep through all trees reads the leaves that are
-//! not in memory, a few at a time, and finds these ghosts.
+//! *Ghosts that existed when the database was opened* have no bit. One slow sweep through all trees reads the leaves, a
+//! few at a time, and finds these ghosts.
 //!
-//! *Removable ghosts* are those whose key no lock refers to, in tables that no transaction has locked as a whole. The
-//! service holds a table's IS lock for the duration of a step, as a reader does, and never waits for the lock.
+//! A ghost is *removable* if no lock refers to its key and no transaction has locked the whole table. The service holds
+//! a table's IS lock for the duration of a step, as a reader does, and never waits for the lock.
 //!
 //! If a page cannot be read, the disk is full, or the instance is closed, the service pauses without changing anything.
 
@@ -31,81 +31,83 @@ use crate::txn::active::SystemPurpose;
 use crate::txn::engine::Engine;
 use crate::txn::transaction::Txn;
 
-/// Number of pages per step, normally and while transactions are slowed.
+/// Maximum number of pages per step: normally, and (`STEP_THROTTLED`) while the log slows transactions.
 const STEP: usize = 32;
 const STEP_THROTTLED: usize = 4;
-/// Number of bits taken from the bitmap at once.
+/// Maximum number of due pages that are taken from the bitmap by one call.
 const TAKEN: usize = 256;
-/// Shortest and longest pause after a round that had pages with ghosts that are still needed.
+/// Minimum and maximum pause after a round that found ghosts that are still needed, in nanoseconds.
 const PAUSE_NS: (u64, u64) = (5_000_000, 1_000_000_000);
-/// Pause after a failure.
+/// Pause after a failure, in nanoseconds.
 const AFTER_FAILURE_NS: u64 = 1_000_000_000;
-/// Delay of the sweep after opening, interval between its steps, and maximum number of leaves per step.
+/// Delay of the sweep after the database was opened, interval between steps of the sweep (both in nanoseconds), and
+/// maximum number of leaves per step of the sweep.
 const SWEEP_AFTER_NS: u64 = 500_000_000;
 const SWEEP_EVERY_NS: u64 = 50_000_000;
 const SWEEP_STEP: usize = 1024;
-/// Maximum number of steps, and maximum time, spent on due pages when the database is closed.
+/// Maximum number of steps, and maximum time in nanoseconds, for due pages when the database is closed.
 const LAST_STEPS: usize = 256;
 const LAST_NS: u64 = 300_000_000;
-/// Sleep times of the idle service: normally, and for a while (`AFTER_WORK_NS`) after it had work.
+/// Sleep times of the idle service: normally, and for `AFTER_WORK_NS` nanoseconds after a step that had work.
 const IDLE: Duration = Duration::from_millis(50);
 const IDLE_AFTER_WORK: Duration = Duration::from_millis(10);
 const AFTER_WORK_NS: u64 = 1_000_000_000;
 
-/// The state of the purge service.
+/// The purge service of one database.
 #[derive(Debug)]
 pub(crate) struct Purger {
-    /// `None` during a step, which may wait for pages.
+    /// State of the service between steps. `None` during a step: a step takes the state, because it may wait for pages.
     state: Mutex<Option<PurgeState>>,
-    /// Time at which a step has work even if no page has become due since the last step.
+    /// Time in nanoseconds at which a step has work even if no page has become due since the last step.
     next_ns: AtomicU64,
-    /// Time before which a step does not process due pages.
+    /// Time in nanoseconds before which steps do not process due pages.
     not_before_ns: AtomicU64,
     /// Number of active [`PurgeSuspension`] guards.
     suspensions: AtomicU64,
-    /// True while the database is being compacted.
+    /// True while the database is being compacted: steps then also merge pages that are only partly empty.
     is_thorough: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct PurgeState {
-    /// Pages of the current round that are left, the next one last.
+    /// Remaining due pages taken from the bitmap in the current round, in reverse order.
     queue: Vec<PageId>,
     round: Option<Round>,
-    /// Start time before which no round begins.
+    /// Time in nanoseconds before which no round begins.
     not_before: u64,
     sweep: Sweep,
-    /// Time of the last step that removed or merged something.
+    /// Time in nanoseconds of the last step that removed ghosts or merged pages.
     worked_ns: Option<u64>,
 }
 
 /// One pass through the due pages.
 #[derive(Clone, Copy, Debug)]
 struct Round {
-    /// Page from which the search for due pages continues; `None` after the last one.
+    /// Page from which the search for due pages continues; `None` if the search has reached the end of the bitmap.
     next: Option<PageId>,
     begun_ns: u64,
     done: u64,
-    /// Number of pages whose ghosts are still needed.
+    /// Number of pages of the round whose ghosts are still needed.
     deferred: u64,
 }
 
 /// Progress of the sweep through all trees.
 #[derive(Debug, Default)]
 struct Sweep {
-    /// The current tree, and the key at which the sweep continues in it. Without a key, the sweep continues in the tree
-    /// after this one.
+    /// The current tree, and (`cursor`) the key at which the sweep continues in this tree. If `cursor` is `None`, the
+    /// sweep continues in the next tree.
     index: IndexId,
     cursor: Option<Vec<u8>>,
-    /// Leaves to examine, the next one last.
+    /// Leaves to examine, in reverse order.
     leaves: Vec<PageId>,
     next_ns: Option<u64>,
     is_over: bool,
-    /// True if the sweep finds all pages that may be merged, and skips tables that are locked as a whole.
+    /// True for the sweep of a compaction, which finds all pages that may be merged, and skips tables that a
+    /// transaction has locked as a whole. Other sweeps retry such tables later.
     is_thorough: bool,
 }
 
-/// A step in progress: owns the state and returns it when dropped.
+/// A step in progress. Owns the state of the service, and gives the state back when dropped.
 struct PurgeTurn<'p> {
     purger: &'p Purger,
     state: PurgeState,
@@ -117,7 +119,7 @@ impl Drop for PurgeTurn<'_> {
     }
 }
 
-/// Guard that keeps the service from beginning a step.
+/// Guard that prevents new steps of the service until dropped.
 pub(crate) struct PurgeSuspension<'p>(&'p Purger);
 
 impl Drop for PurgeSuspension<'_> {
@@ -126,7 +128,7 @@ impl Drop for PurgeSuspension<'_> {
     }
 }
 
-/// Guard during which steps merge pages as for compaction.
+/// Guard of compaction: until it is dropped, all steps merge pages as compaction requires.
 struct CompactionMode<'p>(&'p AtomicBool);
 
 impl<'p> CompactionMode<'p> {
@@ -153,16 +155,16 @@ impl Purger {
         }
     }
 
-    /// Returns true if a step would probably have work. Costs three loads; for callers that step after each
-    /// transaction.
+    /// Returns true if a step would probably have work. The check costs three loads, for callers that run a step after
+    /// each transaction.
     #[inline]
     pub(crate) fn is_due(&self, engine: &Engine, now_ns: u64) -> bool {
         let is_past = |time: &AtomicU64| now_ns >= time.load(Ordering::Relaxed);
         is_past(&self.next_ns) || engine.pool.has_due_pages() && is_past(&self.not_before_ns)
     }
 
-    /// Runs one step; returns true if there may be more work at once. The caller holds no latch. A step that begins
-    /// during another one does nothing. The sweep stops after `sweep_ns`, at the end of a page.
+    /// Runs one step; returns true if the next step may have work immediately. The caller holds no latch. A step that
+    /// begins during another one does nothing. The sweep stops after `sweep_ns`, at the end of a page.
     pub(crate) fn step(&self, engine: &Engine, catalog: &Catalog, sweep_ns: u64) -> bool {
         let taken = {
             let mut state = self.state.lock();
@@ -197,7 +199,7 @@ impl Purger {
     }
 
     /// Sweeps through all trees at once, then runs steps until they find no work. Tables that a transaction has locked
-    /// as a whole are skipped. `make_room` makes space in the log, for which no step waits.
+    /// as a whole are skipped. `make_room` makes space in the log, because steps do not wait for log space.
     ///
     /// # Errors
     /// An error if the instance is closed.
@@ -210,7 +212,7 @@ impl Purger {
         let _guard = CompactionMode::begin(&self.is_thorough);
         let mut sweep = Sweep { is_thorough: true, ..Sweep::default() };
         let mut idle = 0;
-        // Bounded, because transactions that keep deleting rows always create more work.
+        // The number of steps is bounded, because transactions that continue to delete rows always create more work.
         let mut steps = 100 + engine.pool.file_pages() as usize / STEP;
         while !sweep.is_over || (idle < 3 && steps > 0) {
             engine.poison.check()?;
@@ -261,7 +263,7 @@ impl Purger {
         }
     }
 
-    /// Pause after a step that found no work.
+    /// Returns the pause after a step that found no work.
     pub(crate) fn pause(&self, now_ns: u64) -> Duration {
         let worked = self.state.lock().as_ref().and_then(|state| state.worked_ns);
         let lately = worked.is_some_and(|then| now_ns.saturating_sub(then) < AFTER_WORK_NS);
@@ -269,7 +271,7 @@ impl Purger {
     }
 }
 
-/// Tables whose lock a step shares, by their trees.
+/// The tables on which a step holds an IS lock, with their trees.
 struct SharedTables<'s, 'db> {
     engine: &'db Engine,
     catalog: &'s Catalog,
@@ -280,13 +282,13 @@ struct SharedTables<'s, 'db> {
 }
 
 impl<'s, 'db> SharedTables<'s, 'db> {
-    /// `None` if another purge transaction runs, or the instance is closed.
+    /// Begins the transaction of a step. Returns `None` if another purge transaction runs, or the instance is closed.
     fn begin(engine: &'db Engine, catalog: &'s Catalog, limits: MergeLimits) -> Option<SharedTables<'s, 'db>> {
         let txn = engine.begin_alone(SystemPurpose::Purge).ok().flatten()?;
         Some(SharedTables { engine, catalog, txn, limits, granted: Vec::new(), refused: Vec::new() })
     }
 
-    /// Returns the tree with this number. The table's lock is shared until the step ends.
+    /// Returns the tree with this number. The step holds an IS lock on the tree's table until the step ends.
     fn tree(&mut self, index: IndexId) -> Result<Tree, TableShare> {
         if let Some((tree, _)) = self.granted.iter().find(|(tree, _)| tree.index == index) {
             return Ok(*tree);
@@ -296,7 +298,8 @@ impl<'s, 'db> SharedTables<'s, 'db> {
         }
         let (tree, table) = self.catalog.tree(self.engine, index).ok_or(TableShare::Gone)?;
         match self.txn.try_share(table) {
-            // Checked under the lock: now the tree can be neither dropped nor reused for another table.
+            // Checked under the lock: while the lock is held, the tree is not dropped and the table's number is not
+            // reused.
             TableShare::Granted if self.catalog.tree(self.engine, index) == Some((tree, table)) => {
                 self.granted.push((tree, table));
                 Ok(tree)
@@ -309,7 +312,8 @@ impl<'s, 'db> SharedTables<'s, 'db> {
         }
     }
 
-    /// Processes a due page. Returns two flags: the page must be processed again; something was removed or merged.
+    /// Processes a due page. Returns true as the first flag if the page must be processed again, and true as the second
+    /// flag if ghosts were removed or pages merged.
     fn process(&mut self, id: PageId) -> Result<(bool, bool), StorageError> {
         let Some(leaf) = Leaf::read(self.engine, id)? else { return Ok((false, false)) };
         let tree = match self.tree(leaf.index) {
@@ -326,12 +330,12 @@ impl<'s, 'db> SharedTables<'s, 'db> {
 /// Properties of a leaf, read before it is latched.
 struct Leaf {
     index: IndexId,
-    /// A key within the leaf's bounds, if the page still is a leaf of the tree.
+    /// A key within the leaf's bounds. The page may have changed since the key was read.
     low: Vec<u8>,
 }
 
 impl Leaf {
-    /// Reads a page; returns `None` if it is no leaf.
+    /// Reads the properties of a page; returns `None` if the page is no leaf.
     fn read(engine: &Engine, id: PageId) -> Result<Option<Leaf>, StorageError> {
         loop {
             let frame = engine.pool.get_or_load(id)?;
@@ -361,7 +365,7 @@ impl Leaf {
 }
 
 impl PurgeState {
-    /// Processes some due pages; returns true if there may be more.
+    /// Processes some due pages; returns true if more due pages may be processed immediately.
     fn purge(&mut self, engine: &Engine, catalog: &Catalog, now: u64, limits: MergeLimits) -> bool {
         if !self.refill(engine, now) {
             return false;
@@ -387,7 +391,7 @@ impl PurgeState {
                     }
                     round.done += u64::from(worked || !is_due);
                 }
-                // Readers of the page report the error.
+                // The damage is not reported here, because readers of the page report it.
                 Err(StorageError::CorruptPage { .. }) => {}
                 Err(_) => {
                     engine.pool.note_due(id);
@@ -399,7 +403,7 @@ impl PurgeState {
         true
     }
 
-    /// Fetches more due pages if none are left; returns false if there are none for now.
+    /// Takes more due pages from the bitmap if the queue is empty. Returns false if no due page may be processed now.
     fn refill(&mut self, engine: &Engine, now: u64) -> bool {
         while self.queue.is_empty() {
             match &mut self.round {
@@ -412,7 +416,7 @@ impl PurgeState {
                 }
                 Some(round) => {
                     if round.deferred > 0 {
-                        // The pause is chosen so that about half of the work goes to pages that can be purged.
+                        // The pause is chosen so that about half of the examined pages can be purged.
                         let took = now.saturating_sub(round.begun_ns);
                         let pause = took.saturating_mul(round.deferred) / (round.done + 1);
                         self.not_before = now.saturating_add(pause.clamp(PAUSE_NS.0, PAUSE_NS.1));
@@ -439,19 +443,20 @@ impl Sweep {
             return;
         }
         self.next_ns = Some(now.saturating_add(SWEEP_EVERY_NS));
-        // For example a page that cannot be read: then the rest of its tree is skipped too.
+        // After an error, for example a page that cannot be read, the rest of the tree is skipped.
         if self.examine(engine, catalog, at_most).is_err() {
             self.skip();
         }
     }
 
-    /// Continues with the next tree.
+    /// Skips the rest of the current tree.
     fn skip(&mut self) {
         self.leaves.clear();
         self.cursor = None;
     }
 
-    /// Examines some leaves; returns false if another step prevents it from finding the next ones.
+    /// Examines some leaves. Returns false if the next leaves cannot be collected because another purge transaction
+    /// runs.
     fn examine(&mut self, engine: &Engine, catalog: &Catalog, at_most_ns: u64) -> Result<bool, StorageError> {
         if self.leaves.is_empty() {
             let Some(mut shared) = SharedTables::begin(engine, catalog, MergeLimits::THOROUGH) else {
@@ -473,7 +478,7 @@ impl Sweep {
         Ok(true)
     }
 
-    /// Collects the leaves below the next inner page.
+    /// Collects the leaves below the next inner page of the current tree.
     fn gather(
         &mut self,
         engine: &Engine,
@@ -489,7 +494,7 @@ impl Sweep {
         };
         let tree = match shared.tree(self.index) {
             Ok(tree) => tree,
-            // Try again in a later step.
+            // A later step tries this tree again.
             Err(TableShare::Refused) if !self.is_thorough => return Ok(()),
             Err(_) => {
                 self.cursor = None;

@@ -16,7 +16,8 @@ impl Transaction<'_> {
     /// Counts the rows of a range of keys.
     ///
     /// Reads and locks the rows as [`Transaction::range`] does: at serializable the count stays correct until the end
-    /// of the transaction. No counter is maintained, so this costs as much as reading the range, without the decoding.
+    /// of the transaction. Tables have no row counter, so a count costs as much as reading the rows of the range
+    /// without decoding them.
     ///
     /// ```
     /// # use storage::{Database, Options, Table};
@@ -50,8 +51,8 @@ impl Transaction<'_> {
         }
     }
 
-    /// Deletes the rows of a range of keys, with their index entries; returns their number. On an error no row is
-    /// deleted, and the transaction stays open.
+    /// Deletes the rows of a range of keys, with their index entries; returns the number of deleted rows. On an error
+    /// no row is deleted, and the transaction stays open.
     ///
     /// Each row is locked for writing and logged, so that a rollback restores it; above
     /// [`Options::escalate_at`](crate::Options::escalate_at) rows the table is locked instead. For all rows of a table
@@ -75,11 +76,11 @@ impl Transaction<'_> {
     }
 }
 
-/// Conversion of encoded bounds to the end of a scan.
+/// Conversion of the encoded bounds of a range to the end of a scan.
 struct Bounds;
 
 impl Bounds {
-    /// Returns `None` for a range without keys.
+    /// Returns the end of a scan from `from` to `to` (exclusive); `None` if the range contains no keys.
     fn of<'k>(from: &[u8], to: Option<&'k [u8]>) -> Option<ScanEnd<'k>> {
         match to {
             Some(to) if to <= from => None,

@@ -27,14 +27,14 @@ pub struct RawWriter<'t, 'db> {
     pub(super) tx: &'t mut Transaction<'db>,
 }
 
-/// Calls of a database that take encoded keys and rows, or return them: [`Database::raw`].
+/// Calls of a database on encoded keys and rows: [`Database::raw`].
 #[derive(Clone, Copy, Debug)]
 pub struct RawDatabase<'d> {
     pub(super) db: &'d Database,
 }
 
 impl Database {
-    /// The calls for encoded keys and rows.
+    /// Returns the view for calls on encoded keys and rows.
     #[inline]
     pub fn raw(&self) -> RawDatabase<'_> {
         RawDatabase { db: self }
@@ -42,13 +42,13 @@ impl Database {
 }
 
 impl<'db> Transaction<'db> {
-    /// Reads of encoded keys and rows.
+    /// Returns the view for reads of encoded keys and rows.
     #[inline]
     pub fn raw(&self) -> RawReader<'_, 'db> {
         RawReader { tx: self }
     }
 
-    /// Writes of encoded keys and rows.
+    /// Returns the view for writes of encoded keys and rows.
     #[inline]
     pub fn raw_mut(&mut self) -> RawWriter<'_, 'db> {
         RawWriter { tx: self }
@@ -136,7 +136,7 @@ impl Transaction<'_> {
         to: &[u8],
         mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<(), TxnError> {
-        // A backward scan nearly always looks for the newest row.
+        // A backward scan nearly always reads only the newest row.
         let wanted = ScanSpec { from, to: ScanEnd::With(to), access: AccessMode::Read, likely: 1 };
         let mut scan = self.step(|txn| txn.begin_scan_below(index, &wanted))?;
         let result = loop {
@@ -155,13 +155,14 @@ impl Transaction<'_> {
     }
 
     /// Sets the search mode of statements on several rows: one search for all rows (the default), or one search for
-    /// each. For measurements of the benefit.
+    /// each row. For measurements of the benefit of group lookups.
     pub fn find_together(&mut self, together: bool) {
         self.txn.get_mut().finds_together = together;
     }
 }
 
-/// Checks that bytes can be updated in place: their range has an end, and no index depends on them.
+/// Checks that the first range of `columns` can be updated in place: the range has an end, and no index depends on its
+/// bytes.
 #[inline]
 fn check_changeable(info: &TableInfo, columns: &[Range<usize>]) -> Result<(), TxnError> {
     let part = changed_range(columns);
@@ -199,7 +200,7 @@ impl<'t, 'db> RawReader<'t, 'db> {
 
     /// Calls `f` with some columns of a row: the bytes in these ranges, concatenated. Only these bytes are read, so a
     /// long row costs only the cache lines of the columns. A range that ends at `usize::MAX` extends to the row's end.
-    /// If the row ends before a range does, `f` gets neither this range nor those after it.
+    /// If the row ends before a range does, `f` gets neither this range nor later ranges.
     ///
     /// The whole row is locked, as by [`RawReader::read`].
     ///
@@ -235,10 +236,10 @@ impl<'t, 'db> RawReader<'t, 'db> {
         self.tx.read_raw_for(table, key, AccessMode::Read, columns, f)
     }
 
-    /// As [`RawReader::read_columns`] for several rows. One search serves all of them, which is cheaper than
-    /// announcing them ([`RawReader::prefetch`]) and reading them one by one. The rows are locked in the given
-    /// order. `f` gets the index of the key of each row; keys that have no row are skipped. After an error `f` may have
-    /// been called for some rows.
+    /// As [`RawReader::read_columns`] for several rows. One search finds all rows, which is cheaper than announcing the
+    /// rows ([`RawReader::prefetch`]) and reading them one by one. The rows are locked in the given order. `f` gets the
+    /// index of the key of each row; keys that have no row are skipped. After an error `f` may have been called for
+    /// some rows.
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -321,8 +322,8 @@ impl<'t, 'db> RawReader<'t, 'db> {
     }
 
     /// Calls `visit` for the entries of a secondary index in `[from, to]`, as (index key, primary key), until it
-    /// breaks. `index` counts the table's indexes in the order of declaration. Under read committed the row may have
-    /// another index key, or be deleted, by the time it is read.
+    /// breaks. `index` counts the table's indexes in the order of declaration. Under read committed, the row may be
+    /// deleted or get another index key before the caller reads the row.
     ///
     /// # Errors
     /// [`TxnError::Schema`] if there is no such index.
@@ -347,13 +348,14 @@ impl<'t, 'db> RawReader<'t, 'db> {
         self.tx.visit_forward(&secondary.index, wanted, visit)
     }
 
-    /// Prefetches rows of one or more tables into the processor's caches, many at a time. Each item has the table, the
-    /// key, and the number of bytes of the row. Changes and locks nothing; skips a table that cannot be found.
+    /// Prefetches rows of one or more tables into the processor's caches, a group of rows at a time. Each item has the
+    /// table, the key, and the number of bytes of the row. Changes and locks nothing; skips a table that cannot be
+    /// found.
     pub fn prefetch<'k, K, V>(self, rows: impl Iterator<Item = (OpenTable<K, V>, &'k [u8], usize)>) {
         let db = self.tx.db;
         db.engine.pool.points().enter(Operation::of_transaction(OperationKind::Prefetch));
         let rows = rows.filter_map(|(table, key, bytes)| Some((table.info(db).ok()?.primary.tree(), key, bytes)));
-        // Does nothing inside another statement: the call is a hint.
+        // Inside another statement the call does nothing, because it is only a hint.
         if let Ok(mut txn) = self.tx.txn.try_borrow_mut() {
             txn.prefetch(rows);
         }
@@ -361,7 +363,8 @@ impl<'t, 'db> RawReader<'t, 'db> {
 }
 
 impl RawWriter<'_, '_> {
-    /// Lets `change` edit the bytes of a row, which is locked for writing; returns `None` if there is no row.
+    /// Locks a row for writing and calls `change` to edit the bytes of the row. Returns the result of `change`, or
+    /// `None` if there is no row.
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -378,10 +381,10 @@ impl RawWriter<'_, '_> {
         self.tx.record_victim(result)
     }
 
-    /// Lets `change` edit the first `len` bytes of a row, which is locked for writing, and read the rest. Returns
-    /// `None` if there is no row, or the row is shorter. Cheaper than [`RawWriter::update`] if the changed
-    /// columns come first. No index of the table may depend on these bytes: see
-    /// [`Table::with_raw_index`](crate::Table::with_raw_index).
+    /// Locks a row for writing and calls `change` to edit the first `len` bytes of the row and to read the rest.
+    /// Returns the result of `change`, or `None` if there is no row, or if the row is shorter than `len` bytes. Cheaper
+    /// than [`RawWriter::update`] if the changed columns come first. No index of the table may depend on these bytes:
+    /// see [`Table::with_raw_index`](crate::Table::with_raw_index).
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -396,11 +399,12 @@ impl RawWriter<'_, '_> {
         self.update_columns(table, key, &[0..len, len..usize::MAX], change)
     }
 
-    /// Lets `change` edit the bytes in the first of these ranges of a row, which is locked for writing, and read the
-    /// bytes in the other ranges, concatenated. Returns `None` if there is no row, or the row ends within the first
-    /// range (an empty range is in every row). No other bytes of the row are read, and of the first range only changed
-    /// bytes are logged. Ranges are as for [`RawReader::read_columns`], but the first must not be open. No index
-    /// of the table may depend on the first range: see [`Table::with_raw_index`](crate::Table::with_raw_index).
+    /// Locks a row for writing and calls `change` to edit the bytes in the first range of the row and to read the bytes
+    /// in the other ranges, concatenated. Returns the result of `change`, or `None` if there is no row, or if the row
+    /// ends within the first range (every row contains an empty range). No other bytes of the row are read, and only
+    /// changed bytes of the first range are logged. Ranges are as for [`RawReader::read_columns`], but the first must
+    /// not be open. No index of the table may depend on the first range: see
+    /// [`Table::with_raw_index`](crate::Table::with_raw_index).
     ///
     /// # Errors
     /// [`TxnError::Schema`] if an index depends on the first range, or the range is open; see [`TxnError`].
@@ -421,10 +425,10 @@ impl RawWriter<'_, '_> {
         self.tx.record_victim(result).map(Option::flatten)
     }
 
-    /// As [`RawWriter::update_head`] for several rows at once. One search serves all rows, so there is no need to
-    /// announce them. All rows are locked, in the given order, before any is written, and up to sixteen distinct rows
-    /// share a log record. `change` gets the index of the key; for a repeated key it gets its own result of the earlier
-    /// call. A key without a row is skipped; returns the number of keys that had one. On an error, or if `change`
+    /// As [`RawWriter::update_head`], for several rows. One search finds all rows, so they need not be announced. All
+    /// rows are locked, in the given order, before any row is written, and up to sixteen distinct rows share a log
+    /// record. `change` gets the index of the key. For a repeated key, `change` gets the row as changed by its earlier
+    /// call. Keys without a row are skipped; returns the number of keys that have a row. On an error, or if `change`
     /// panics, no row is changed.
     ///
     /// # Errors
@@ -440,8 +444,7 @@ impl RawWriter<'_, '_> {
         self.update_columns_of(table, keys, &[0..len, len..usize::MAX], change)
     }
 
-    /// As [`RawWriter::update_columns`] for several rows at once, with the semantics of
-    /// [`RawWriter::update_heads`].
+    /// As [`RawWriter::update_columns`], for several rows, with the semantics of [`RawWriter::update_heads`].
     ///
     /// # Errors
     /// As for [`RawWriter::update_columns`].
@@ -519,8 +522,8 @@ impl RawWriter<'_, '_> {
         self.tx.record_victim(result)
     }
 
-    /// Lets `change` edit every row of `[from, to]` in place, locked for writing; returns the number of rows. For
-    /// tables without secondary indexes; rows keep their length.
+    /// Locks every row of `[from, to]` for writing and calls `change` to edit the row in place. Returns the number of
+    /// rows. The table must have no secondary indexes, and `change` must keep the rows' lengths.
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -541,16 +544,15 @@ impl RawWriter<'_, '_> {
         self.tx.record_victim(result)
     }
 
-    /// Announces a row that will be needed, and the number of its bytes. The row is searched for together with those of
-    /// the transaction's next statement on several keys, or of its next [`RawReader::prefetch`]. Changes and
-    /// locks nothing.
+    /// Announces a row of `bytes` bytes that will be needed. The transaction's next statement on several keys, or its
+    /// next [`RawReader::prefetch`], searches for this row together with its own rows. Changes and locks nothing.
     pub fn prefetch_along<K, V>(self, table: &OpenTable<K, V>, key: &[u8], bytes: usize) {
         if let Ok(info) = table.info(self.tx.db) {
             self.tx.txn.get_mut().prefetch_along((info.primary.tree(), key, bytes));
         }
     }
 
-    /// Announces the insert of a row whose key differs from this one only in the last four bytes. If this thread has
+    /// Announces the insert of a row whose key differs from `key` at most in the last four bytes. If this thread has
     /// inserted such rows before, the cache lines that the insert will need are prefetched. Changes and locks nothing.
     pub fn prefetch_insert<K, V>(self, table: &OpenTable<K, V>, key: &[u8]) {
         if let Ok(info) = table.info(self.tx.db) {

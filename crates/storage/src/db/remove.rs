@@ -1,4 +1,4 @@
-//! Removal of a database: its own files, and nothing else.
+//! Removal of a database: deletes the files of the database and no other files.
 
 use std::path::Path;
 
@@ -60,7 +60,7 @@ impl DatabaseFiles {
                 None => {
                     let fail = |op, e| StorageError::io(op, disk.show(&name), 0, e);
                     let file = disk.open(&name, OpenMode::Existing).map_err(|e| fail("open", e))?;
-                    // Other programs may use the name of a log segment.
+                    // Other programs may create files with the name of a log segment, so the content is checked too.
                     if is_segment_name(&name) && !is_segment(&*file)? {
                         foreign.push(name);
                         continue;
@@ -73,12 +73,12 @@ impl DatabaseFiles {
         Ok(Some(DatabaseFiles { disk, ours, bytes, foreign, _lock: lock }))
     }
 
-    /// Total size of the database's files in bytes.
+    /// Returns the total size of the database's files in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Other files in the directory, and directories that have the name of a database file.
+    /// Returns the names of other files in the directory, and of directories that have the name of a database file.
     pub fn foreign(&self) -> &[String] {
         &self.foreign
     }
@@ -88,7 +88,7 @@ impl DatabaseFiles {
     /// the mark cannot be opened.
     ///
     /// # Errors
-    /// An error if a file cannot be removed; earlier files are removed then.
+    /// An error if a file cannot be removed. Some files may already be removed then.
     pub fn delete(mut self) -> Result<(), StorageError> {
         let fail = |op, name: &str, e| StorageError::io(op, self.disk.show(name), 0, e);
         self.ours.sort_by_key(|name| (name == COPYING, name != CONTROL));
@@ -101,7 +101,7 @@ impl DatabaseFiles {
         self.disk.sync_dir().map_err(|e| fail("sync", "", e))
     }
 
-    /// Path of the directory, for messages.
+    /// Returns the path of the directory, for messages.
     pub fn directory(&self) -> String {
         files::directory(&self.disk)
     }

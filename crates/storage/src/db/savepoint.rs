@@ -24,7 +24,8 @@ impl Transaction<'_> {
         (txn.engine.instance, state.id, state.sequence)
     }
 
-    /// Returns a position for [`Transaction::rollback_to`]. Costs eight bytes until the transaction ends.
+    /// Returns a position for [`Transaction::rollback_to`]. A savepoint takes eight bytes of memory until the
+    /// transaction ends.
     ///
     /// ```
     /// # use storage::{Database, Options, Table};
@@ -50,12 +51,13 @@ impl Transaction<'_> {
     }
 
     /// Undoes the transaction's writes since the savepoint. The savepoint stays and can be used again; later savepoints
-    /// are discarded. All locks are kept, those on rows written after the savepoint too. Created tables also stay.
+    /// are discarded. All locks are kept, including locks on rows that were written after the savepoint. Tables created
+    /// after the savepoint also stay.
     ///
     /// # Errors
     /// [`TxnError::Savepoint`], without any change, if the savepoint belongs to another transaction or was itself
     /// rolled back. [`TxnError::Ended`] if the transaction can only be rolled back as a whole. An error if a page
-    /// cannot be read: then too the transaction can only be rolled back.
+    /// cannot be read: the transaction can only be rolled back as a whole afterwards.
     pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<(), TxnError> {
         self.check_open()?;
         let place = self.savepoints.numbers.binary_search(&savepoint.number);

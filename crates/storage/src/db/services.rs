@@ -9,7 +9,7 @@ use crate::base::fault::{FaultKind, should_fail};
 use crate::base::fork::Process;
 use crate::base::lane::Lane;
 
-/// Threads that do the background work of several databases: those opened with
+/// Threads that do the background work of all databases that are opened with
 /// [`Options::services`](crate::Options::services). Without shared threads, each database has four threads of its own,
 /// and sixteen more once it reads from a device.
 ///
@@ -31,9 +31,9 @@ use crate::base::lane::Lane;
 ///
 /// With the smallest settings (see the example) an open database takes no thread and about 0.8 MiB of memory: 512 KiB
 /// for [`log_buffer`](crate::Options::log_buffer), 5 KiB for each of [`transactions`](crate::Options::transactions),
-/// and the rest for tables of fixed size, most of them by number of tables. Additional memory: the pages in use, up to
-/// [`buffer_pool`](crate::Options::buffer_pool)(at least 1 MiB), 8 bytes for each bucket of
-/// [`lock_table`](crate::Options::lock_table), and 64 bytes for each lock held. While pages are written, copies of them
+/// and the rest for arrays of fixed size, most of which are indexed by table number. Additional memory: the pages in
+/// use, up to [`buffer_pool`](crate::Options::buffer_pool)(at least 1 MiB), 8 bytes for each bucket of
+/// [`lock_table`](crate::Options::lock_table), and 64 bytes for each held lock. While pages are written, copies of them
 /// take up to 1 MiB more; pools below 8 MiB free them afterwards. Address space is reserved for the largest possible
 /// data file, 1 GiB per database, of which 4 KiB are used for each 8 MiB of the file. Pools below 16 MiB do not request
 /// large pages.
@@ -48,7 +48,7 @@ use crate::base::lane::Lane;
 ///
 /// Each thread runs one step for one database (write and sync the log; write a batch of pages, or take a checkpoint;
 /// read a page), then a step for the database whose work has been due for the longest time. [`ServiceThreads`] has the
-/// number of threads for each kind of work; a thread does only one kind.
+/// number of threads for each kind of work. Each thread does only one kind of work.
 ///
 /// So commits of one database wait for a sync of another database while all [log threads](ServiceThreads::log) are in
 /// syncs. A disk that takes 50 ms per sync delays other databases only if such disks occupy all log threads, and then
@@ -59,8 +59,8 @@ use crate::base::lane::Lane;
 /// A failure of one database does not stop the threads for the others. A failed write or sync closes that database to
 /// commits, as always, and so does a panic in a step (for example in the program's [`Hook`](crate::Hook) or
 /// [`Disk`](crate::disk::Disk)). [`Database::close`](crate::Database::close) waits for the current step of its own
-/// database and does the rest in the calling thread. A shared thread must not call it, that is, code of a `Hook` or
-/// `Disk` must not.
+/// database and does the rest in the calling thread. A shared thread must not call `close`; therefore code of a `Hook`
+/// or `Disk` must not call it.
 #[derive(Clone, Debug)]
 pub struct Services {
     threads: Arc<Threads>,
@@ -72,7 +72,7 @@ pub struct ServiceThreads {
     /// Number of threads that write and sync logs, 1 to 64; 2 by default. Commits wait for these threads.
     pub log: usize,
     /// Number of threads that write pages, take checkpoints, create log files and purge deleted rows, 1 to 64; 1 by
-    /// default. They wait for the log threads.
+    /// default. These threads wait for the log threads.
     pub pages: usize,
     /// Number of threads that read pages for transactions, 0 to 64; 4 by default. With 0, transactions read pages
     /// themselves, one after the other; under a cooperative [`Hook`](crate::Hook) all fibers of the thread wait during
@@ -86,7 +86,7 @@ impl Default for ServiceThreads {
     }
 }
 
-/// The threads, which end when this is dropped.
+/// The shared threads. Dropping this value ends the threads.
 #[derive(Debug)]
 struct Threads {
     log: Arc<Lane>,
@@ -107,7 +107,7 @@ impl Services {
         Services::with_threads(ServiceThreads::default())
     }
 
-    /// Starts the given number of threads.
+    /// Starts the given number of threads for each kind of work.
     ///
     /// # Errors
     /// [`OpenError::Setting`] if a number is out of bounds; [`OpenError::Thread`] if the system refuses a thread.
@@ -124,24 +124,24 @@ impl Services {
             ("read-service", Arc::clone(&threads.reads), count.reads),
         ] {
             for _ in 0..count {
-                // If a thread does not start, dropping `threads` ends those before it.
+                // If a thread cannot be started, dropping `threads` ends the threads that were started before.
                 threads.start(name, Arc::clone(&lane)).map_err(|source| OpenError::Thread { source })?;
             }
         }
         Ok(Services { threads: Arc::new(threads) })
     }
 
-    /// Lane for services that wait only for the disk: flushers.
+    /// Returns the lane of services that wait only for the disk: flushers.
     pub(super) fn log(&self) -> &Arc<Lane> {
         &self.threads.log
     }
 
-    /// Lane for services that may wait for flushers: cleaners, segment makers and purgers.
+    /// Returns the lane of services that may wait for flushers: cleaners, segment makers and purgers.
     pub(super) fn pages(&self) -> &Arc<Lane> {
         &self.threads.pages
     }
 
-    /// Lane for page readers.
+    /// Returns the lane of page readers.
     pub(super) fn reads(&self) -> &Arc<Lane> {
         &self.threads.reads
     }
@@ -173,7 +173,7 @@ impl Drop for Threads {
             lane.end();
         }
         for thread in std::mem::take(&mut self.handles) {
-            // Panics are caught in the turn, so the result of the thread has no information.
+            // Panics are caught within a step, so the thread's result contains no information.
             let _ = thread.join();
         }
     }

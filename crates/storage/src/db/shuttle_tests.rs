@@ -1,8 +1,8 @@
-//! The whole engine under random schedules: group commit with early lock release, and checkpoints with log truncation.
-//! Run by `cargo xtask shuttle`; a failure prints the schedule that reproduces it.
+//! Tests of the whole engine under random schedules: group commit with early lock release, and checkpoints with log
+//! truncation. Run by `cargo xtask shuttle`; a failure prints the schedule that reproduces it.
 //!
-//! Each service is a task that steps it. At random moments power is lost: a copy of the disk's durable content is kept,
-//! and opened after all tasks have ended.
+//! Each service is run by its own task. Power losses are simulated at random moments: the disk's content after the loss
+//! is copied, and the copy is opened after all tasks have ended.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::io::{Crash, SimDisk};
 
 const COUNTERS: Table<u64, u64> = Table::new("counters");
 
-/// A hook without timeouts: after a lost wake-up, shuttle finds all tasks blocked.
+/// A hook without timeouts, so that a lost wake-up leaves tasks blocked and shuttle reports a deadlock.
 #[derive(Debug, Default)]
 pub(crate) struct TaskHook {
     lock: shuttle::sync::Mutex<()>,
@@ -29,7 +29,7 @@ pub(crate) struct TaskHook {
 }
 
 impl Hook for TaskHook {
-    /// All tasks run on one thread, so the hook numbers them.
+    /// Returns the number of the task. All tasks run on one thread, so thread numbers would not distinguish them.
     fn task(&self) -> u64 {
         1 + usize::from(shuttle::current::me()) as u64
     }
@@ -54,7 +54,8 @@ impl Hook for TaskHook {
     }
 }
 
-/// Runs `test` under many schedules: `LOCKSTEP_SHUTTLE_ITERATIONS` of them, 100 by default.
+/// Runs `test` under random schedules. The environment variable `LOCKSTEP_SHUTTLE_ITERATIONS` sets their number; 100 by
+/// default.
 pub(crate) fn schedules(test: impl Fn() + Send + Sync + 'static) {
     let wanted = std::env::var("LOCKSTEP_SHUTTLE_ITERATIONS").ok().and_then(|n| n.parse().ok());
     let mut config = shuttle::Config::new();
@@ -78,7 +79,7 @@ fn options(background: Background) -> Options {
         .background(background)
 }
 
-/// A database, its services as tasks, and the disks after simulated crashes.
+/// A database whose services run as tasks, and the disks after simulated crashes.
 struct Bench {
     db: Database,
     disk: SimDisk,
@@ -90,7 +91,7 @@ struct Bench {
 /// A disk after a crash, and the state that it must contain.
 struct Crashed {
     disk: SimDisk,
-    /// Minimum values of counters.
+    /// Counters and their minimum values.
     at_least: Vec<(u64, u64)>,
 }
 
@@ -129,7 +130,7 @@ impl Bench {
         })
     }
 
-    /// Steps a service until all workers have ended.
+    /// Runs steps of a service, in a new task, until all workers have ended.
     fn serve(self: &Arc<Self>, service: Service) -> thread::JoinHandle<()> {
         let bench = Arc::clone(self);
         thread::spawn(move || {
@@ -140,7 +141,7 @@ impl Bench {
         })
     }
 
-    /// Opens the disks of all crashes and checks the counters.
+    /// Opens the disks of all simulated crashes and checks the counters.
     fn judge(&self) {
         for crashed in self.crashes.lock().unwrap().drain(..) {
             let db = options(Background::Inline).open_on(Arc::new(crashed.disk)).unwrap();
@@ -155,8 +156,8 @@ impl Bench {
     }
 }
 
-/// Writers release their locks before their commits are durable. Values acknowledged to a writer, or to a read-only
-/// transaction, survive a power loss.
+/// Checks that values acknowledged to a writer, or to a read-only transaction, survive a power loss, although writers
+/// release their locks before their commits are durable.
 #[test]
 fn shuttle_nothing_acknowledged_is_lost_though_locks_go_early() {
     schedules(|| {
@@ -184,8 +185,8 @@ fn shuttle_nothing_acknowledged_is_lost_though_locks_go_early() {
     });
 }
 
-/// Checkpoints are taken, and the log is truncated, while transactions run; one of the transactions is older than the
-/// checkpoints and is rolled back, before the crash or by the restart.
+/// Takes checkpoints and truncates the log while transactions run. One of the transactions is older than the
+/// checkpoints and is rolled back, either before the crash or by the restart.
 #[test]
 fn shuttle_the_log_keeps_what_a_restart_needs() {
     schedules(|| {

@@ -8,7 +8,7 @@ use crate::page::PageRef;
 use crate::page::header::Kind;
 use crate::page::layout::{RECORD_HEAD, SLOT};
 
-/// Maximum number of leaves of a tree that are sampled for the bytes of rows in it.
+/// Maximum number of leaves of a tree that are read to estimate the bytes of rows in the tree.
 const SAMPLE: usize = 128;
 
 /// The disk space of a database, in bytes.
@@ -21,13 +21,14 @@ pub struct Sizes {
     pub free: u64,
     /// Size of the log files in use, including space reserved ahead.
     pub log: u64,
-    /// Sizes of the tables, by name.
+    /// Sizes of the tables, sorted by name.
     pub tables: Vec<TableSize>,
 }
 
-/// The space of a table in the data file.
+/// The disk space of a table in the data file.
 ///
-/// The rest of its pages, beyond `live` and `dead`, is free space for more rows, and page headers.
+/// The part of the table's pages that is in neither `live` nor `dead` consists of page headers and of free space for
+/// more rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TableSize {
@@ -39,15 +40,16 @@ pub struct TableSize {
     pub large_values: u64,
     /// Size of the pages of each secondary index in bytes, with the name of the index.
     pub indexes: Vec<(String, u64)>,
-    /// Bytes of rows and of index entries, with their keys. Exact if no transaction writes and none of the table's trees
-    /// has more than 128 leaves; otherwise estimated from 128 leaves of each tree, evenly spread.
+    /// Bytes of rows and of index entries, with their keys. The number is exact if no transaction writes and no tree of
+    /// the table has more than 128 leaves. Otherwise the number is estimated from up to 128 evenly spread leaves of
+    /// each tree.
     pub live: u64,
     /// Bytes of deleted rows and entries that are not removed yet, because a transaction may need them or the purge
     /// service has not processed them. Measured as `live` is.
     pub dead: u64,
 }
 
-/// Number of pages of a tree, and the bytes of rows in it.
+/// Number of pages of a tree, and number of bytes of the rows in the tree.
 #[derive(Clone, Copy, Debug, Default)]
 struct TreeSize {
     pages: u64,
@@ -56,15 +58,15 @@ struct TreeSize {
 }
 
 impl Database {
-    /// Returns the disk space of the database. Reads the inner pages of all trees, a few per thousand of all pages, and
-    /// up to 128 leaves of each tree. While other transactions write, the figures are not of one moment.
+    /// Returns the disk space of the database. Reads the inner pages of all trees (a few per thousand of all pages) and
+    /// up to 128 leaves of each tree. While other transactions write, the sizes are not a consistent snapshot.
     ///
     /// # Errors
     /// An error if a page cannot be read.
     pub fn sizes(&self) -> Result<Sizes, StorageError> {
         let bytes = |pages: u64| pages * PAGE_SIZE as u64;
         let mut tables = Vec::new();
-        // The file header, the allocator page, and the catalog.
+        // Pages of the file header, of the allocator, and of the catalog.
         let mut used = 2 + self.measure(crate::table::catalog::CATALOG)?.pages;
         for (name, (primary, overflow), indexes) in self.catalog.named_trees() {
             let rows = self.measure(primary)?;
@@ -92,11 +94,11 @@ impl Database {
         Ok(Sizes { data_file, free, log: self.engine.log.disk_bytes(), tables })
     }
 
-    /// Walks the inner pages of a tree. Most leaves are counted without being read.
+    /// Returns the size of a tree. Reads the inner pages and a sample of the leaves; the other leaves are only counted.
     fn measure(&self, tree: Tree) -> Result<TreeSize, StorageError> {
         let mut size = TreeSize::default();
         let (mut waiting, mut sample) = (vec![tree.root], Sample::default());
-        // Bounds the walk while other transactions change the tree.
+        // Bound of the walk, which other transactions could extend by changing the tree.
         let most = u64::from(self.engine.pool.file_pages());
         while let Some(id) = waiting.pop() {
             match self.read_content(tree, id)? {
@@ -104,7 +106,8 @@ impl Database {
                     size.pages += leaves.len() as u64;
                     leaves.into_iter().for_each(|leaf| sample.add(leaf));
                 }
-                // In key order, because the sample is spread evenly over the leaves in the order of the walk.
+                // The walk is in key order, so that the sample, which is spread evenly over the walk, is spread evenly
+                // over the keys.
                 PageContent::Inner(children) => waiting.extend(children.into_iter().rev()),
                 PageContent::Rows { .. } => sample.add(id),
                 PageContent::Nothing => {}
@@ -145,7 +148,7 @@ impl Database {
     }
 }
 
-/// Children or content of a page.
+/// Children of an inner page, or size of the content of a leaf.
 enum PageContent {
     Leaves(Vec<PageId>),
     Inner(Vec<PageId>),
@@ -153,7 +156,7 @@ enum PageContent {
     Nothing,
 }
 
-/// Returns the bytes of the rows in a leaf, which may be changing.
+/// Returns the number of bytes of the rows in a leaf. Other threads may change the leaf during the call.
 fn rows_of(page: PageRef<'_>) -> PageContent {
     let (mut live, mut dead) = (0, 0);
     for slot in (0..page.count()).map(|i| page.slot(i)) {
@@ -163,7 +166,7 @@ fn rows_of(page: PageRef<'_>) -> PageContent {
     PageContent::Rows { live, dead }
 }
 
-/// Evenly spread leaves of a tree: all, or every second, every fourth, and so on.
+/// An evenly spread sample of the leaves of a tree: all leaves, or every second, fourth, eighth leaf, and so on.
 struct Sample {
     leaves: Vec<PageId>,
     total: u64,

@@ -1,9 +1,9 @@
-//! The structure check: proves that all pages together form trees, a free list and indexes.
+//! The structure check: proves that the pages of the data file form consistent trees, indexes and a free list.
 //!
 //! Reading a page checks the page alone (checksum, number, and the rules of `page::sound`). This check proves the rules
-//! that involve several pages: inner pages name children that exist once, on the level below, within the bounds that
-//! the parent gives them; leaves follow each other; free pages are free and all other pages are in use; rows and
-//! entries of secondary indexes match; no page is newer than the log.
+//! that involve several pages: inner pages refer to children that exist, have one parent, lie on the level below, and
+//! are within the bounds that the parent gives; each leaf refers to the next leaf; free pages are free and all other
+//! pages are in use; rows and entries of secondary indexes match; no page is newer than the log.
 
 use std::collections::HashMap;
 use std::fmt::{Display, Formatter};
@@ -41,19 +41,20 @@ pub enum Rule {
     Layout,
     /// Keys ascend and lie within the page's fences.
     KeyOrder,
-    /// Heads and hint keys match the keys.
+    /// Key heads in the slots and hint keys of the page match the keys.
     HintKeys,
-    /// Fences are the bounds that the parent gives the page.
+    /// Fence keys of a leaf equal the bounds that its parent gives. Fence keys of an inner page may be wider than these
+    /// bounds.
     FenceKeys,
-    /// Children exist, belong to the tree, lie one level below, and are named once.
+    /// Children exist, belong to the tree, lie one level below their parent, and have one parent.
     Children,
-    /// Each leaf names the next leaf.
+    /// Each leaf refers to the next leaf.
     SiblingLinks,
-    /// The free list ends, and has only free pages.
+    /// The free list has an end, and contains only free pages.
     FreeList,
     /// Every row has an entry in each secondary index to which it belongs.
     Secondary,
-    /// Every entry of a secondary index has its row.
+    /// Every entry of a secondary index has a matching row.
     Primary,
     /// Every large value is complete and belongs to one row.
     LargeValues,
@@ -66,7 +67,7 @@ pub enum Rule {
 }
 
 impl Rule {
-    /// Name of the rule in reports.
+    /// Returns the name of the rule in reports.
     pub fn name(self) -> &'static str {
         match self {
             Rule::Readable => "readable",
@@ -96,9 +97,9 @@ impl Display for Rule {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Finding {
-    /// The violated rule.
+    /// Rule that the page violates.
     pub rule: Rule,
-    /// Name of the file.
+    /// Name of the file that contains the page.
     pub file: String,
     /// The page that violates the rule.
     pub page: PageId,
@@ -118,7 +119,7 @@ impl Display for Finding {
 pub struct Structure {
     /// Number of pages in use, including the allocator's page.
     pub pages: u64,
-    /// Number of pages of the free list, included in `pages`.
+    /// Number of free pages, included in `pages`.
     pub free: u64,
     /// Number of trees.
     pub trees: u64,
@@ -128,11 +129,11 @@ pub struct Structure {
     pub entries: u64,
     /// Number of large values, which do not lie in a page of rows.
     pub large_values: u64,
-    /// Findings; at most [`Structure::MOST_FINDINGS`].
+    /// The first findings, at most [`Structure::MOST_FINDINGS`].
     pub findings: Vec<Finding>,
     /// Number of findings beyond the limit.
     pub more: u64,
-    /// True if the caller stopped the check: nothing is proved then.
+    /// True if the caller stopped the check. A stopped check proves nothing.
     pub cancelled: bool,
 }
 
@@ -148,9 +149,9 @@ impl Structure {
 
 impl Database {
     /// Checks the structure of the whole data file: see [`Rule`]. No transaction should change the database during the
-    /// check. The rows of a table are compared with its secondary indexes if the table was opened since the database
-    /// was; for other tables the check only proves that every entry has a row. The purge service pauses during the
-    /// check.
+    /// check. The rows of a table are compared with its secondary indexes if the table was opened after the database
+    /// was opened. For other tables the check only proves that every entry has a row. The purge service pauses during
+    /// the check.
     ///
     /// `progress` is called regularly with the number of pages checked and the number of all pages, and may stop the
     /// check.
@@ -180,7 +181,7 @@ impl Database {
     }
 }
 
-/// State of a page during the check: the structure in which it was found.
+/// State of a page during the check: the structure in which the page was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PageState {
     Unvisited,
@@ -190,7 +191,7 @@ enum PageState {
     Owned,
 }
 
-/// The rows of a table and the indexes with which the check compares them.
+/// The trees with the rows of a table, and the indexes with which the check compares the rows.
 struct Rows<'a> {
     tree: Tree,
     overflow: Option<Tree>,
@@ -203,7 +204,7 @@ impl Rows<'_> {
     }
 }
 
-/// Returns an index for reading only.
+/// Returns an index that can be used for reads only.
 fn of_tree(tree: Tree, overflow: Option<Tree>) -> Index {
     Index::new((tree, overflow), 0, "", None)
 }
@@ -215,15 +216,15 @@ struct Chains {
 }
 
 struct FoundChain {
-    /// Page of the first chunk.
+    /// Page that contains the first chunk.
     page: PageId,
     chunks: usize,
     len: usize,
-    /// True if the chunks follow each other.
+    /// True if the chunks found so far are complete and in order.
     fits: bool,
 }
 
-/// Properties of a child, as given by its parent.
+/// Properties that a child must have according to its parent.
 struct ExpectedChild<'a> {
     level: Option<u8>,
     low: Option<&'a [u8]>,
@@ -233,11 +234,11 @@ struct ExpectedChild<'a> {
 struct Walk<'a, P> {
     engine: &'a Engine,
     file: String,
-    /// First page that was never used.
+    /// Number of the first page that was never used.
     end: u32,
     states: Vec<PageState>,
     pages_read: u64,
-    /// True if some page could not be read or followed, so that pages below it are unknown.
+    /// True if a page could not be read or its children could not be followed, so that some pages were not visited.
     is_incomplete: bool,
     progress: P,
     out: Structure,
@@ -317,7 +318,7 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
                     }
                 }
                 Err(StorageError::CorruptPage { what, .. }) => {
-                    // The page is too damaged to be used, but the damage can be reported.
+                    // The page cannot be used, but the kind of damage can be determined for the finding.
                     let rule = match self.engine.pool.read_unproved(id, copy.as_bytes_mut()) {
                         Ok(()) if header::damage(copy.as_bytes(), id, true).is_none() => {
                             sound::find_defect(copy.as_bytes(), id).map_or(Rule::Readable, rule_of)
@@ -331,7 +332,7 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
                 Err(error) => return Err(error),
             }
         }
-        // The page in the pool may have changed since it was read.
+        // The page is checked again, because it may have changed in the pool since it was read from the file.
         if let Some(flaw) = sound::find_defect(copy.as_bytes(), id) {
             self.is_incomplete = true;
             self.find(rule_of(flaw), id, flaw.to_string());
@@ -372,7 +373,7 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
         Ok(())
     }
 
-    /// Walks a tree and calls `leaf` for each leaf, in order.
+    /// Walks a tree and calls `leaf` for each leaf, in key order.
     fn tree(
         &mut self,
         tree: Tree,
@@ -451,7 +452,8 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
         if !page.right().is_none() {
             self.find(Rule::SiblingLinks, id, "has a neighbour, which inner pages do not");
         }
-        // The fences of an inner page may be wider than the range that it covers.
+        // The fences of an inner page may be wider than the range that the parent gives, so the bounds of the children
+        // come from the parent.
         let mut below = expected.low.map(<[u8]>::to_vec);
         for i in 0..=page.count() {
             let above = if i < page.count() { Some(page.key(i)) } else { expected.high.map(<[u8]>::to_vec) };
@@ -490,7 +492,7 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
         }
     }
 
-    /// Checks the rows of a leaf: each must have its index entries and its large value.
+    /// Checks the rows of a leaf: each row must have its index entries and its large value.
     fn rows(
         &mut self,
         id: PageId,
@@ -542,7 +544,7 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
         Ok(())
     }
 
-    /// Checks the entries of a leaf of a secondary index: each must have its row.
+    /// Checks the entries in a leaf of a secondary index: each entry must have its row.
     fn entries(
         &mut self,
         id: PageId,
@@ -568,7 +570,7 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
                 key = value;
             }
             let belongs = match self.value(&primary, &key)? {
-                // The page cannot be read, which is a separate finding.
+                // A page of the search cannot be read, which is a separate finding.
                 None => true,
                 Some(None) => false,
                 Some(Some(row)) => match index {
@@ -583,7 +585,7 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
         Ok(())
     }
 
-    /// Returns the large value of a slot; `None` if it is missing, which is a separate finding.
+    /// Returns the large value of a slot; `None` if the value is missing, which is a separate finding.
     fn whole(&mut self, index: &Index, key: &[u8], stored: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
         let mut value = Vec::new();
         match index.append_referred(&self.engine.pool, key, stored, WHOLE, &mut value) {

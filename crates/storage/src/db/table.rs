@@ -14,8 +14,8 @@ use crate::table::numbers::is_ticket_of;
 /// A declaration of a table: its name, the types of key and row, and its secondary indexes.
 ///
 /// A declaration is usually a constant and belongs to no database. The table is created in each database that first
-/// opens it. An existing table with other indexes is refused: [`Database::alter_indexes`] changes them to the declared
-/// ones.
+/// opens it. An existing table with other indexes is refused: [`Database::alter_indexes`] changes the indexes of a
+/// table to the declared ones.
 ///
 /// ```
 /// use storage::{SecondaryIndex, Table};
@@ -34,7 +34,7 @@ use crate::table::numbers::is_ticket_of;
 /// # let _ = CARS;
 /// ```
 ///
-/// The name may also be known at run time only: [`Table::named`]. `N` is the type of the name.
+/// For a name that is known at run time only, see [`Table::named`]. `N` is the type of the name.
 pub struct Table<K, V, N = &'static str> {
     name: N,
     specs: [Option<IndexSpec>; MAX_INDEXES],
@@ -48,7 +48,7 @@ pub trait TableName: name::NameText {}
 #[derive(Debug, Default)]
 pub struct RunTimeName {
     text: String,
-    /// Cached result of the last lookup.
+    /// Cached result of the last lookup of the table.
     hint: TableHint,
 }
 
@@ -56,9 +56,9 @@ mod name {
     use super::{RunTimeName, TableHint, TableName};
 
     pub trait NameText {
-        /// The name as text.
+        /// Returns the name as text.
         fn text(&self) -> &str;
-        /// Cache of the last lookup; `None` for constant names.
+        /// Returns the cache of the last lookup; `None` for constant names.
         fn hint(&self) -> Option<&TableHint>;
     }
 
@@ -91,7 +91,7 @@ mod name {
     impl TableName for RunTimeName {}
 }
 
-/// A secondary index: another order of a table's rows, maintained by the engine.
+/// A secondary index: access to a table's rows by another key and in its order, maintained by the engine.
 pub trait SecondaryIndex: 'static {
     /// Key type of the table.
     type Key: Key;
@@ -121,9 +121,9 @@ impl<K, V> Table<K, V> {
 
 impl<K, V> Table<K, V, RunTimeName> {
     /// Declares a table without secondary indexes whose name is known at run time only, such as a table for each user,
-    /// job or tenant. Statements take it like any other declaration, and the lookup is as fast, because the declaration
-    /// caches its result. So keep the declaration (or the [`OpenTable`]) as long as the table is used, and do not make
-    /// one for each statement.
+    /// job or tenant. Statements accept the declaration like any other, and the lookup is as fast, because the
+    /// declaration caches its result. Therefore keep the declaration (or the [`OpenTable`]) as long as the table is
+    /// used; do not create one for each statement.
     ///
     /// ```
     /// use storage::{Database, Options, Table};
@@ -156,7 +156,7 @@ impl<K, V, N> Table<K, V, N> {
     /// Returns the declaration with one more secondary index.
     ///
     /// # Panics
-    /// (At compile time, in a constant.) If there are eight already.
+    /// (At compile time, in a constant.) If the declaration already has eight indexes.
     pub const fn with_index<I: SecondaryIndex<Key = K, Row = V>>(self) -> Table<K, V, N> {
         self.with_spec(IndexSpec {
             name: I::NAME,
@@ -170,14 +170,15 @@ impl<K, V, N> Table<K, V, N> {
 
     /// Returns the declaration with one more secondary index, whose key `extract` computes from the encoded primary key
     /// and row. `extract` appends the index key and returns true, or returns false to exclude the row from the index.
-    /// It must not depend on the first `columns_from` bytes of the row, so that updates in place of those bytes do not
+    /// `extract` must not depend on the first `columns_from` bytes of the row: updates in place of these bytes do not
     /// call it. For programs with codecs of their own.
     ///
     /// Within a process every declaration of a table must name the same function. A generic or `#[inline]` function may
-    /// have a different address in each crate of a program: declare the table in one place then, and use its handle.
+    /// have a different address in each crate of a program: in this case declare the table in one place only, and use
+    /// its handle elsewhere.
     ///
     /// # Panics
-    /// (At compile time, in a constant.) If there are eight already.
+    /// (At compile time, in a constant.) If the declaration already has eight indexes.
     pub const fn with_raw_index(
         self,
         name: &'static str,
@@ -244,15 +245,15 @@ impl<K, V, N: TableName> Debug for Table<K, V, N> {
     }
 }
 
-/// The key and row type of a table opened with [`Database::raw_table`]: bytes that only the program interprets. The
-/// type has no values and no codec, so that only the statements on bytes accept such a table.
+/// Key and row type of a table opened with [`Database::raw_table`]: bytes that only the program interprets. The type
+/// has no values and no codec, so that only statements on bytes accept such a table.
 #[derive(Clone, Copy, Debug)]
 pub enum Raw {}
 
-/// A handle to an open table, found by number instead of by name. It is `Copy`. It is valid for the database that
-/// returned it, while that database is open and the table is neither dropped nor given other indexes. Other databases
-/// refuse the handle ([`TxnError::ForeignHandle`]). After the table has gone, its own database refuses it
-/// ([`TxnError::Dropped`]), even if another table has the name or the number.
+/// A handle to an open table. Statements find the table by number instead of by name. A handle is `Copy`. It is valid
+/// for the database that returned it, until the database is closed, the table is dropped, or the table's indexes are
+/// changed. Other databases refuse the handle ([`TxnError::ForeignHandle`]). After a drop or a change of indexes the
+/// table's own database refuses the handle ([`TxnError::Dropped`]), even if another table has the same name or number.
 pub struct OpenTable<K, V> {
     /// Unique ticket of the table: see `table/numbers.rs`.
     ticket: u64,
@@ -268,8 +269,8 @@ impl<K, V> OpenTable<K, V> {
     /// Returns the table of the handle in `database`.
     ///
     /// # Errors
-    /// [`TxnError::ForeignHandle`] if another database returned the handle; [`TxnError::Dropped`] if the table has
-    /// gone.
+    /// [`TxnError::ForeignHandle`] if another database returned the handle; [`TxnError::Dropped`] if the table was
+    /// dropped or its indexes were changed.
     #[inline]
     pub(crate) fn info<'db>(&self, database: &'db Database) -> Result<&'db TableInfo, TxnError> {
         match database.catalog.table(self.number) {
@@ -284,7 +285,7 @@ impl<K, V> OpenTable<K, V> {
         if info.is_unchanged(self.ticket) { Ok(()) } else { Err(self.refused(database)) }
     }
 
-    /// Unique ticket of the table.
+    /// Returns the unique ticket of the table.
     #[inline]
     pub(crate) fn ticket(&self) -> u64 {
         self.ticket
@@ -319,7 +320,7 @@ mod sealed {
     use super::{Database, Declared, TableInfo, TxnError};
 
     pub trait Sealed<K, V> {
-        /// Returns the open table; `None` if no table has the name.
+        /// Returns the open table; `None` if no table has this name.
         fn find<'db>(&self, database: &'db Database) -> Result<Option<&'db TableInfo>, TxnError>;
         /// Returns the declaration; `None` for a handle, whose table always exists.
         fn declaration(&self) -> Option<Declared<'_>>;

@@ -9,9 +9,9 @@ use crate::table::declared::Declared;
 use crate::table::info::TableInfo;
 
 impl Database {
-    /// Returns the handle of a table. Creates the table if none has its name; this waits for transactions that rely on
-    /// the table's absence. With [`Durability::Sync`](crate::Durability::Sync) a new table is durable when the call
-    /// returns.
+    /// Returns the handle of a table. Creates the table if no table has its name; the creation waits for transactions
+    /// that rely on the table's absence. With [`Durability::Sync`](crate::Durability::Sync) a new table is durable when
+    /// the call returns.
     ///
     /// # Errors
     /// [`TxnError::Schema`] if the name does not have 1 to 200 bytes, if the table exists with other indexes
@@ -21,8 +21,8 @@ impl Database {
         Ok(OpenTable::new(self.open_or_create(&table.typed())?))
     }
 
-    /// As [`Database::table`], for statements on bytes: the types are not compared with those of the table, and need no
-    /// codecs. A table created by this call has no types and cannot be opened with any.
+    /// As [`Database::table`], for statements on bytes. `K` and `V` are not compared with the types of the table, and
+    /// need no codecs. A table created by this call has no types and cannot be opened with types.
     ///
     /// # Errors
     /// As [`Database::table`].
@@ -33,34 +33,35 @@ impl Database {
     /// Drops a table with its indexes; returns false if there is no table of this name.
     ///
     /// The drop is a separate transaction that cannot be rolled back. It waits for the exclusive lock on the table,
-    /// that is, for every open transaction that has used the table (waiting for one of the same thread fails). With
-    /// [`Durability::Sync`](crate::Durability::Sync) the drop is durable when the call returns, as a commit is. After a
-    /// crash the table is unchanged or gone; the next open frees the rest of its pages. Handles of the dropped table
-    /// are refused with [`TxnError::Dropped`]; a write through a [`Table`] creates a new table. Other tables reuse the
-    /// space; [`Database::compact`] makes the file shorter.
+    /// that is, for every open transaction that has used the table (waiting for a transaction of the same thread
+    /// fails). With [`Durability::Sync`](crate::Durability::Sync) the drop is durable when the call returns, as a
+    /// commit is. After a crash the table either is unchanged or does not exist; the next open frees its remaining
+    /// pages. Handles of the dropped table are refused with [`TxnError::Dropped`]; a write through a [`Table`] creates
+    /// a new table. Other tables reuse the space; [`Database::compact`] makes the file shorter.
     ///
     /// # Errors
-    /// See [`TxnError`]. After [`NoSpace`](crate::StorageError::NoSpace) the table may be gone without its pages being
-    /// freed; the next open frees them.
+    /// See [`TxnError`]. After [`NoSpace`](crate::StorageError::NoSpace) the table may be dropped although its pages
+    /// are not freed; the next open frees the pages.
     pub fn drop_table(&self, name: &str) -> Result<bool, TxnError> {
         self.catalog.drop_table(&self.engine, name)
     }
 
-    /// Removes all rows of a table, without a log record for each; returns false if there is no table of this name.
+    /// Removes all rows of a table, without a log record for each row; returns false if there is no table of this name.
     ///
-    /// A separate transaction, as [`Database::drop_table`]: it waits for the exclusive lock on the table, cannot be
-    /// rolled back, and is durable in the same way. After a crash the table has all rows or none. Handles stay valid.
+    /// The truncation is a separate transaction, as in [`Database::drop_table`]: it waits for the exclusive lock on the
+    /// table, cannot be rolled back, and is durable when the call returns under the same condition. After a crash the
+    /// table has all rows or none. Handles stay valid.
     ///
     /// # Errors
-    /// See [`TxnError`]. A failure in the middle closes the instance, to readers too; the next open completes the
-    /// truncation.
+    /// See [`TxnError`]. A failure during the truncation closes the database instance, also to readers; the next open
+    /// completes the truncation.
     pub fn truncate(&self, name: &str) -> Result<bool, TxnError> {
         self.catalog.truncate(&self.engine, name)
     }
 
-    /// Changes the secondary indexes of a table to those that `table` declares, and opens the table. Missing indexes
-    /// are built from the rows, undeclared ones are dropped, and the others are kept. A missing table is created, and a
-    /// table that already matches is only opened, so this call can replace [`Database::table`].
+    /// Changes the secondary indexes of a table to the indexes that `table` declares, and opens the table. Missing
+    /// indexes are built from the rows, undeclared indexes are dropped, and matching indexes are kept. A missing table
+    /// is created, and a table that already matches is only opened, so this call can replace [`Database::table`].
     ///
     /// ```
     /// # use storage::{Database, Options, SecondaryIndex, Table};
@@ -90,21 +91,22 @@ impl Database {
     /// ```
     ///
     /// An index is identified by its name, its uniqueness, and its codec. If the function of an index changes, the
-    /// index needs another name, because the database does not know the function.
+    /// index needs another name, because the database does not store the function.
     ///
     /// The call waits for the exclusive lock on the table, that is, for every open transaction that has used the table
-    /// (waiting for one of the same thread fails), and other transactions wait until the call ends. Like
-    /// [`Database::drop_table`] it is a separate transaction, cannot be rolled back, and is durable in the same way.
-    /// After a crash the indexes are the old ones or the declared ones. Afterwards, old handles of the table, and
-    /// statements that waited for it, fail with [`TxnError::Dropped`]; other declarations of the table fail with
-    /// [`TxnError::Schema`]. Building an index logs each of its entries, and sorts some megabytes of entries at a time.
+    /// (waiting for a transaction of the same thread fails), and other transactions wait until the call ends. Like
+    /// [`Database::drop_table`] the change is a separate transaction, cannot be rolled back, and is durable when the
+    /// call returns under the same condition. After a crash the table has either the old or the declared indexes.
+    /// Afterwards, old handles of the table, and statements that waited for it, fail with [`TxnError::Dropped`]; other
+    /// declarations of the table fail with [`TxnError::Schema`]. Building an index logs each of its entries, and sorts
+    /// some megabytes of entries at a time.
     ///
     /// # Errors
-    /// [`TxnError::NotUnique`] names two rows that have the same key in a new unique index. [`TxnError::OtherCodec`] if
-    /// the types of key or row are not those of the table. [`TxnError::KeyTooLong`] for an entry of a row. Errors of
-    /// lock waits, no space, a failed read: the table is unchanged, and the new pages are freed now or by the next
-    /// open. If the pages of the old indexes cannot be freed, the error is returned although the indexes have been
-    /// changed; the next open frees the pages.
+    /// [`TxnError::NotUnique`], with the keys of two rows, if two rows have the same key in a new unique index.
+    /// [`TxnError::OtherCodec`] if the types of key or row are not the table's types. [`TxnError::KeyTooLong`] if an
+    /// index entry of a row is too long. Errors of lock waits, no space, a failed read: the table is unchanged, and the
+    /// new pages are freed now or by the next open. If the pages of the old indexes cannot be freed, the error is
+    /// returned although the indexes have been changed; the next open frees the pages.
     pub fn alter_indexes<K: Key, V: Row>(
         &self,
         table: &Table<K, V, impl TableName>,

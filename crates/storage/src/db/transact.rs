@@ -1,4 +1,4 @@
-//! Begins transactions, and runs them with retries.
+//! Begin of transactions, and execution of transactions with retries.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use crate::base::hook::{BlockReason, Operation, OperationKind, WaitToken};
 use crate::base::ids::Age;
 
 impl Database {
-    /// Begins a transaction at the database's isolation level. It is rolled back when dropped.
+    /// Begins a transaction at the database's isolation level. Dropping the transaction rolls it back.
     ///
     /// # Errors
-    /// An error if too many transactions are open, or the instance is closed to readers too. (An instance that is only
-    /// closed to commits can still be read.)
+    /// An error if too many transactions are open, or if the database instance is closed to readers. (An instance that
+    /// is only closed to commits can still be read.)
     #[inline]
     pub fn begin(&self) -> Result<Transaction<'_>, TxnError> {
         self.begin_at(self.engine.isolation)
@@ -29,9 +29,9 @@ impl Database {
         self.begin_with(isolation, None)
     }
 
-    /// Begins a transaction again that was rolled back as a deadlock victim. It keeps its age, so that in the next
-    /// deadlock a younger transaction is the victim. Begun with [`Database::begin`], it could be the youngest every
-    /// time.
+    /// Begins a transaction again that was rolled back as a deadlock victim. The transaction keeps its age, so that in
+    /// the next deadlock a younger transaction is the victim. If it were begun with [`Database::begin`], it could be
+    /// the youngest transaction, and so the victim, every time.
     ///
     /// ```
     /// # use storage::{Database, Isolation, Options, Table, TxnError};
@@ -63,10 +63,10 @@ impl Database {
     }
 
     /// Runs a transaction: commits if `work` succeeds, rolls back if it fails. A deadlock victim runs again, whatever
-    /// `work` returned, at most [`Options::reruns`](crate::Options::reruns) times, from the fifth time on after a pause
-    /// of up to a millisecond. So `work` must have no effects outside the transaction. With
-    /// [`Durability::Sync`](crate::Durability::Sync) the call returns, also with an error of `work`, after all commits
-    /// that the transaction read from are on disk.
+    /// `work` returned, at most [`Options::reruns`](crate::Options::reruns) times; from the fifth rerun on after a
+    /// pause of up to a millisecond. Since `work` may run several times, it must have no effects outside the
+    /// transaction. With [`Durability::Sync`](crate::Durability::Sync) the call returns, also with an error of `work`,
+    /// after all commits that the transaction read from are on disk.
     ///
     /// # Errors
     /// The errors of `work` and of commit, and [`TxnError::Deadlock`] if the last run was a victim although `work`
@@ -87,7 +87,7 @@ impl Database {
         isolation: Isolation,
         mut work: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
-        // A victim that runs again keeps its age: sooner or later it is the oldest transaction and never a victim.
+        // A victim that runs again keeps its age. Eventually it is the oldest transaction, which is never a victim.
         let age = Age(self.engine.clock.age());
         let mut runs = 0;
         loop {
@@ -112,8 +112,9 @@ impl Database {
         }
     }
 
-    /// Pauses before rerun number `runs` of a victim. The first reruns start at once. Later pauses give the older
-    /// transaction time to end, as it may have lost its CPU: a victim that runs at once would conflict with it again.
+    /// Pauses before rerun number `runs` of a victim. The first reruns start without a pause. Before later reruns, the
+    /// pause gives the older transaction, which may not be running on a CPU, time to end. Without a pause the victim
+    /// would conflict with it again.
     fn step_aside(&self, runs: u32) {
         const AT_ONCE: u32 = 4;
         const LONGEST: u32 = 20;

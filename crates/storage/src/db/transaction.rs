@@ -19,15 +19,16 @@ use crate::table::index::{AccessMode, Index};
 use crate::table::info::TableInfo;
 use crate::txn::transaction::Txn;
 
-/// A transaction. Rolled back when dropped; ended by [`Transaction::commit`] or [`Transaction::rollback`].
+/// A transaction. [`Transaction::commit`] or [`Transaction::rollback`] ends it; dropping it rolls it back.
 ///
 /// Statements that read, update or delete treat a missing table as an empty one and do not create it. At serializable
-/// and repeatable read the transaction can rely on the absence as on any read: a transaction that creates the table
-/// waits for this one. Statements that insert or put, and locks on the whole table for writing, create the table at
-/// once. The table stays even if the transaction is rolled back.
+/// and repeatable read the transaction can rely on the table's absence as on any read: another transaction that creates
+/// the table waits for this transaction. Statements that insert or put, and locks on the whole table for writing,
+/// create the table at once. The table stays even if the transaction is rolled back.
 ///
-/// Reads take the transaction by shared reference, and so does a [`Cursor`](crate::Cursor): rows can be read during an
-/// iteration, and two cursors can be open. Writes take it by exclusive reference, so no cursor can be open then.
+/// Reads and [`Cursor`](crate::Cursor)s take the transaction by shared reference: rows can be read during an iteration,
+/// and several cursors can be open. Writes take the transaction by exclusive reference, so no cursor can be open during
+/// a write.
 ///
 /// ```
 /// # use storage::{Database, Options, Table, TxnError};
@@ -65,7 +66,7 @@ pub struct Transaction<'db> {
     pub(crate) txn: RefCell<Txn<'db>>,
     age: Age,
     isolation: Isolation,
-    /// Table in which the transaction became a deadlock victim. The transaction can only be rolled back then.
+    /// Name of the table in which the transaction became a deadlock victim. A victim can only be rolled back.
     victim: OnceCell<Arc<str>>,
     pub(super) savepoints: Savepoints,
 }
@@ -77,18 +78,18 @@ pub(super) struct Savepoints {
     pub(super) numbers: Vec<u64>,
 }
 
-/// A lock on a whole table.
+/// Mode of a lock on a whole table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TableLock {
-    /// For reading and locking rows one by one.
+    /// For reading rows, each under its own lock.
     IntentShared,
-    /// For writing and locking rows one by one.
+    /// For writing rows, each under its own lock.
     IntentExclusive,
     /// For reading the whole table.
     Shared,
-    /// For reading the whole table and writing some of its rows.
+    /// For reading the whole table, and writing some rows, each under its own lock.
     SharedIntentExclusive,
-    /// Excludes all other transactions from the table.
+    /// For writing the whole table. Excludes all other transactions from the table.
     Exclusive,
 }
 
@@ -104,7 +105,7 @@ impl<'db> Transaction<'db> {
         self.victim.get().is_some()
     }
 
-    /// Age of the transaction, for [`Database::begin_again`].
+    /// Returns the age of the transaction, for [`Database::begin_again`].
     #[inline]
     pub fn age(&self) -> Age {
         self.age
@@ -116,13 +117,13 @@ impl<'db> Transaction<'db> {
         self.txn.get_mut().slot.state().owner.run_by(0);
     }
 
-    /// The isolation level.
+    /// Returns the isolation level of the transaction.
     pub fn isolation(&self) -> Isolation {
         self.isolation
     }
 
-    /// Returns the table of a statement that reads it by [`Transaction::step`]. `None` if the table does not exist; the
-    /// transaction has then locked the absence.
+    /// Returns the table of a statement that reads rows by [`Transaction::step`]. Returns `None` if the table does not
+    /// exist; the transaction has then locked the table's absence.
     #[inline]
     pub(super) fn table_to_read<K, V>(
         &self,
@@ -155,7 +156,7 @@ impl<'db> Transaction<'db> {
         if self.is_victim() || self.txn.get_mut().is_broken() { Err(TxnError::Ended) } else { Ok(()) }
     }
 
-    /// Returns the table of a statement that inserts into it. Creates the table if it does not exist.
+    /// Returns the table of a statement that inserts rows. Creates the table if it does not exist.
     #[inline]
     pub(super) fn table_to_insert<K, V>(&mut self, table: &impl AsTable<K, V>) -> Result<&'db TableInfo, TxnError> {
         self.check_writable()?;
@@ -166,7 +167,8 @@ impl<'db> Transaction<'db> {
         }
     }
 
-    /// Marks the transaction as rollback-only if the table was dropped, as after a wait for the table's lock.
+    /// Converts a failed lookup of a table: marks the transaction as rollback-only if the table was dropped. Returns
+    /// the error.
     #[cold]
     fn not_found(&self, error: TxnError) -> TxnError {
         if !matches!(error, TxnError::Dropped { .. }) {
@@ -187,8 +189,8 @@ impl<'db> Transaction<'db> {
         if self.is_victim() || broken { Err(TxnError::Ended) } else { Ok(()) }
     }
 
-    /// Runs a step of a statement that reads. Of the program's code, only its hook may run in a step. Other fibers may
-    /// run during the step; their statements of this transaction fail.
+    /// Runs a step of a statement that reads. Of the program's code, only the hook may run during a step. Other fibers
+    /// may run during the step; their statements of this transaction fail.
     #[inline]
     pub(super) fn step<T>(&self, step: impl FnOnce(&mut Txn<'db>) -> Result<T, TxnError>) -> Result<T, TxnError> {
         let Ok(mut txn) = self.txn.try_borrow_mut() else { return Err(TxnError::InUse) };
@@ -200,7 +202,7 @@ impl<'db> Transaction<'db> {
         self.record_victim(result)
     }
 
-    /// Returns a buffer to the transaction, unless another fiber is in the middle of a statement of this transaction.
+    /// Returns a buffer to the transaction, unless another fiber is executing a statement of this transaction.
     #[inline]
     pub(super) fn give_back(&self, give: impl FnOnce(&mut Txn<'db>)) {
         if let Ok(mut txn) = self.txn.try_borrow_mut() {
@@ -208,8 +210,8 @@ impl<'db> Transaction<'db> {
         }
     }
 
-    /// Locks the row of `key` and reads these parts of the row. `f` may use the transaction: the bytes lie in a buffer
-    /// that no other statement uses.
+    /// Locks the row of `key` and calls `f` with the parts `columns` of the row. `f` may use the transaction, because
+    /// the bytes lie in a buffer that no other statement uses.
     #[inline]
     pub(super) fn read<R>(
         &self,
@@ -256,7 +258,7 @@ impl<'db> Transaction<'db> {
         self.db.engine.pool.points().enter(Operation { kind, index: index.id().0 });
     }
 
-    /// Records that the transaction is a deadlock victim, if the result says so.
+    /// Records that the transaction is a deadlock victim, if the result is a deadlock error. Returns the result.
     #[inline]
     pub(super) fn record_victim<T>(&self, result: Result<T, TxnError>) -> Result<T, TxnError> {
         if let Err(TxnError::Deadlock { table }) = &result {
@@ -276,7 +278,7 @@ impl<'db> Transaction<'db> {
         key.encode_key(&mut bytes);
         let result = f(self, &bytes);
         let state = self.txn.get_mut().slot.state();
-        // A refused key may be of any length.
+        // A key that is refused later may have any length.
         state.handled_large |= bytes.len() > MAX_KEY;
         state.encoded.key = bytes;
         self.record_victim(result)
@@ -304,8 +306,8 @@ impl<'db> Transaction<'db> {
         self.get_for(table, key, AccessMode::Read)
     }
 
-    /// Reads a row that will probably be written. Other transactions may still read the row, but none gets it for
-    /// update, so that the second of two such transactions waits for the first instead of deadlocking.
+    /// Reads a row that will probably be written. Other transactions may still read the row, but cannot get it for
+    /// update. So the second of two such transactions waits for the first one instead of causing a deadlock.
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -331,7 +333,7 @@ impl<'db> Transaction<'db> {
         }
     }
 
-    /// As [`Transaction::read`], for a key that is not encoded yet.
+    /// As [`Transaction::read`], but encodes the key.
     #[inline]
     pub(super) fn read_key<R>(
         &self,
@@ -356,7 +358,8 @@ impl<'db> Transaction<'db> {
     /// Inserts a row with a new key.
     ///
     /// # Errors
-    /// [`TxnError::DuplicateKey`] if the key exists, or a unique index has the row's value; the transaction stays open.
+    /// [`TxnError::DuplicateKey`] if a row with this key exists, or if a unique index already has the row's index key.
+    /// The transaction stays open.
     pub fn insert<K: Key, V: Row>(
         &mut self,
         table: &impl AsTable<K, V>,
@@ -383,7 +386,7 @@ impl<'db> Transaction<'db> {
         self.with_key(key, |tx, key| tx.with_row(row, |tx, row| tx.txn.get_mut().put_row(info, key, row)))
     }
 
-    /// Replaces a row; returns false if there is none.
+    /// Replaces a row; returns false if there is no row with this key.
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -406,7 +409,7 @@ impl<'db> Transaction<'db> {
         })
     }
 
-    /// Deletes a row; returns false if there is none.
+    /// Deletes a row; returns false if there is no row with this key.
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -432,7 +435,7 @@ impl<'db> Transaction<'db> {
         let info = match mode {
             TableMode::IS | TableMode::S => match self.table_to_read(table, AccessMode::Read)? {
                 Some(info) => info,
-                // The lock on the table's absence keeps all rows out.
+                // The lock on the table's absence already prevents inserts into the table.
                 None => return Ok(()),
             },
             _ => self.table_to_insert(table)?,
@@ -441,11 +444,11 @@ impl<'db> Transaction<'db> {
         self.record_victim(result)
     }
 
-    /// Commits. With [`Durability::Sync`] this waits until the commit, and every commit that this transaction read
-    /// from, is on disk.
+    /// Commits the transaction. With [`Durability::Sync`] the call waits until the commit, and every commit that this
+    /// transaction has read from, is on disk.
     ///
     /// # Errors
-    /// An error if the instance is closed to commits. The commit may then be on disk or not: the next open decides.
+    /// An error if the instance is closed to commits. The next open then determines if the commit is on disk.
     pub fn commit(self) -> Result<(), TxnError> {
         let engine = &self.db.engine;
         let end = self.commit_async()?;
@@ -455,13 +458,14 @@ impl<'db> Transaction<'db> {
         Ok(())
     }
 
-    /// Commits and returns at once. The answer may leave the program when [`Database::durable`] has reached the
-    /// position returned; until then a crash may undo the commit, and with it every transaction that read from it.
-    /// Locks are released at once (early lock release: Johnson et al., "Aether", VLDB 2010).
+    /// Commits the transaction and returns a log position without waiting for the disk. The program may publish the
+    /// transaction's results when [`Database::durable`] has reached this position. Until then a crash may undo the
+    /// commit, and with it every transaction that read from this one. Locks are released at once (early lock release:
+    /// Johnson et al., "Aether", VLDB 2010).
     ///
     /// # Errors
     /// An error if the instance is closed to commits; [`TxnError::Ended`] if an earlier error made the transaction
-    /// rollback-only. The transaction is rolled back then.
+    /// rollback-only; the transaction is then rolled back.
     #[inline]
     pub fn commit_async(self) -> Result<Lsn, TxnError> {
         self.check_open()?;
@@ -469,7 +473,7 @@ impl<'db> Transaction<'db> {
         Ok(self.txn.into_inner().commit()?)
     }
 
-    /// Commits for [`Database::transact`]; returns an error if the transaction is a deadlock victim.
+    /// Commits the transaction for [`Database::transact`]; returns an error if the transaction is a deadlock victim.
     pub(super) fn commit_all(self) -> Result<(), TxnError> {
         match self.victim.get() {
             Some(table) => Err(TxnError::Deadlock { table: Arc::clone(table) }),
@@ -477,7 +481,8 @@ impl<'db> Transaction<'db> {
         }
     }
 
-    /// Rolls back, then waits until the commits that were read from are on disk: the caller's answer may reveal them.
+    /// Rolls back, then waits until all commits that the transaction read from are on disk, because the caller's
+    /// results may depend on them.
     pub(super) fn give_up(self) -> Result<(), TxnError> {
         let engine = &self.db.engine;
         let end = self.rollback()?;
@@ -487,19 +492,19 @@ impl<'db> Transaction<'db> {
         Ok(())
     }
 
-    /// Rolls back. Returns the log position that must be durable before an answer based on the transaction's reads may
-    /// leave the program.
+    /// Rolls the transaction back. Returns the log position that must be durable before the program publishes results
+    /// of the transaction's reads.
     ///
     /// # Errors
-    /// An error if a page or the log cannot be read. The instance is then closed, to readers too, and the next open
-    /// rolls back.
+    /// An error if a page or the log cannot be read. The database instance is then closed, also to readers, and the
+    /// next open rolls the transaction back.
     pub fn rollback(self) -> Result<Lsn, TxnError> {
         self.db.engine.pool.points().enter(Operation::of_transaction(OperationKind::Rollback));
         Ok(self.txn.into_inner().rollback()?)
     }
 }
 
-/// Returns the error for bytes that are no row of this type.
+/// Returns the error for bytes that do not decode as a row of type `V`.
 #[cold]
 pub(crate) fn undecodable<V>(index: &Index) -> TxnError {
     TxnError::Decode { table: index.table(), expected: std::any::type_name::<V>() }

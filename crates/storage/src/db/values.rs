@@ -11,9 +11,9 @@ use crate::table::codec::{BorrowedKey, Key};
 use crate::table::index::{AccessMode, Index};
 use crate::table::streaming::OpenedRow;
 
-/// A reader of a row that streams its bytes: [`Transaction::read_value`].
+/// A reader that streams the bytes of a row: see [`Transaction::read_value`].
 ///
-/// It implements [`Read`]; [`ValueReader::piece`] has a typed error.
+/// The reader implements [`Read`]; [`ValueReader::piece`] returns a typed error.
 #[derive(Debug)]
 pub struct ValueReader<'tx, 'db> {
     tx: &'tx Transaction<'db>,
@@ -22,15 +22,15 @@ pub struct ValueReader<'tx, 'db> {
     row: OpenedRow,
     /// Number of bytes of the row before the current piece.
     at: usize,
-    /// The current piece, and the number of its bytes that have been read.
+    /// The current piece; `taken` is the number of its bytes that were already read.
     piece: Vec<u8>,
     taken: usize,
 }
 
 impl<'db> Transaction<'db> {
-    /// Opens a row of bytes as a stream, so that only some kilobytes of a long row are in memory. Returns `None` if
-    /// there is no row. The row is locked as by [`Transaction::get`]; below repeatable read a row of more than some
-    /// kilobytes also cannot be replaced or deleted until the transaction ends.
+    /// Opens a row of bytes as a stream, so that only some kilobytes of a long row are in memory at a time. Returns
+    /// `None` if there is no row. The row is locked as by [`Transaction::get`]; below repeatable read a row of more
+    /// than some kilobytes also cannot be replaced or deleted until the transaction ends.
     ///
     /// ```
     /// # use std::io::Read;
@@ -60,12 +60,12 @@ impl<'db> Transaction<'db> {
         self.raw().read_value(table, &bytes)
     }
 
-    /// Inserts a row of bytes, or replaces the existing one, with all bytes of `source`, which is read in pieces.
-    /// Returns the number of bytes. On an error, or if the source panics, nothing is changed.
+    /// Inserts a row, or replaces the existing one. The new row consists of all bytes of `source`, which is read in
+    /// pieces. Returns the number of bytes. On an error, or if the source panics, nothing is changed.
     ///
     /// # Errors
-    /// [`TxnError::Source`] if the source cannot be read, [`TxnError::RowTooLarge`] if it is longer than a row may be;
-    /// errors of [`RawWriter::write_value`]; see [`TxnError`].
+    /// [`TxnError::Source`] if the source cannot be read, [`TxnError::RowTooLarge`] if the source has more bytes than a
+    /// row may have; errors of [`RawWriter::write_value`]; see [`TxnError`].
     pub fn write_value<K: Key>(
         &mut self,
         table: &impl AsTable<K, Vec<u8>>,
@@ -79,7 +79,7 @@ impl<'db> Transaction<'db> {
 }
 
 impl ValueReader<'_, '_> {
-    /// Length of the row in bytes.
+    /// Returns the length of the row in bytes.
     pub fn len(&self) -> u64 {
         self.whole_len() as u64
     }
@@ -96,11 +96,11 @@ impl ValueReader<'_, '_> {
         }
     }
 
-    /// Returns the next bytes, at most some kilobytes; none at the row's end. Bytes that [`Read`] has returned are
-    /// skipped.
+    /// Returns the next bytes of the row, at most some kilobytes; an empty slice at the row's end. Bytes that [`Read`]
+    /// has returned are skipped.
     ///
     /// # Errors
-    /// An error if a page cannot be read; see [`TxnError`]. The next call tries again.
+    /// An error if a page cannot be read; see [`TxnError`]. The next call tries to read the same bytes again.
     pub fn piece(&mut self) -> Result<&[u8], TxnError> {
         self.at_hand()?;
         let from = std::mem::replace(&mut self.taken, self.piece.len());
@@ -177,7 +177,7 @@ impl RawWriter<'_, '_> {
     /// As [`Transaction::write_value`], for the encoded row of any table.
     ///
     /// # Errors
-    /// [`TxnError::Schema`] if the table has secondary indexes, which are made from whole rows; see
+    /// [`TxnError::Schema`] if the table has secondary indexes, because index entries are computed from whole rows; see
     /// [`Transaction::write_value`].
     pub fn write_value<K, V>(
         self,

@@ -10,18 +10,18 @@ use crate::page::header::Kind;
 use crate::table::catalog::Catalog;
 use crate::txn::engine::Engine;
 
-/// Reads every page below the allocator's end through the pool, which verifies checksum and number.
+/// Reads every page below the allocator's end through the pool, which verifies each page's checksum and page number.
 ///
-/// Pages that no structure refers to may have any content: an interrupted creation of a table may have allocated them
-/// without writing them. So only damage in pages of trees or of the free list counts. No transaction should change the
-/// database during the call.
+/// Pages to which no structure refers may have any content: an interrupted creation of a table may have allocated them
+/// without writing them. Therefore damage is reported only for pages of trees and of the free list. No transaction
+/// should change the database during the call.
 ///
 /// # Errors
-/// The first damaged page, or a failed read.
+/// An error for the first damaged page, or for a failed read.
 pub(crate) fn verify_pages(engine: &Engine, catalog: &Catalog) -> Result<u64, StorageError> {
     let end = engine.pool.get_or_load(SPACE_PAGE)?.bytes().u32(ops::space::END);
     let mut damaged = false;
-    // Pages that are withheld (in no tree) have outdated content.
+    // Withheld pages, which belong to no tree, are not read, because their content is outdated.
     let wanted = (FIRST_PAGE..end).map(PageId).filter(|id| !engine.pool.is_withheld(*id));
     for id in wanted {
         match engine.pool.get_or_load(id) {
@@ -39,7 +39,7 @@ pub(crate) fn verify_pages(engine: &Engine, catalog: &Catalog) -> Result<u64, St
 /// Reads every page that a tree or the free list refers to. A page that moves during the walk may be missed.
 ///
 /// # Errors
-/// The first damaged page, or a failed read.
+/// An error for the first damaged page, or for a failed read.
 pub(super) fn walk(engine: &Engine, catalog: &Catalog) -> Result<(), StorageError> {
     let mut waiting = catalog.roots();
     waiting.push(PageId(engine.pool.get_or_load(SPACE_PAGE)?.bytes().u32(ops::space::FREE)));

@@ -1,4 +1,4 @@
-//! Real files, through the C library, so that tracing tools see every call.
+//! Access to real files through the C library, so that tracing tools see every call.
 //!
 //! A directory is opened once; its files are opened relative to its descriptor. So a database stays in the directory in
 //! which it was opened, even if the working directory of the process or the target of the path changes later.
@@ -38,7 +38,7 @@ impl FileDisk {
     /// Opens an existing directory.
     ///
     /// # Errors
-    /// There is no such directory, it is not a directory, or it may not be read.
+    /// The path does not exist, is not a directory, or may not be read.
     pub fn open(dir: impl Into<PathBuf>) -> io::Result<FileDisk> {
         let path = dir.into();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -58,7 +58,7 @@ impl FileDisk {
         }
         let missing: Vec<&Path> = dir.ancestors().take_while(|d| !d.as_os_str().is_empty() && !d.exists()).collect();
         let mut created = Vec::new();
-        // Includes a directory that another process has created meanwhile: its entry may not be durable yet.
+        // `missing` includes a directory that another process has created meanwhile: its entry may not be durable yet.
         let opened = create_each(&missing, &mut created)
             .and_then(|()| missing.iter().rev().try_for_each(|dir| make_entry_durable(dir)))
             .and_then(|()| FileDisk::open(&dir));
@@ -68,15 +68,15 @@ impl FileDisk {
         opened
     }
 
-    /// Path of the directory, as given by the caller.
+    /// Returns the path of the directory, as given by the caller.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Opens a regular file of the directory. A link is not followed: its target does not belong to the database.
+    /// Opens a regular file of the directory. A link is not followed, because its target does not belong to the database.
     fn open_at(&self, name: &str, flags: OFlags) -> io::Result<File> {
         check_name(name)?;
-        // Non-blocking: a pipe or a terminal of that name must not stop the caller.
+        // The flag NONBLOCK is set because a pipe or a terminal of that name must not stop the caller.
         let flags = flags | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = match retry_on_intr(|| rustix::fs::openat(&self.dir, name, flags, Mode::from_raw_mode(0o666))) {
             Ok(file) => File::from(file),
@@ -102,7 +102,7 @@ impl FileDisk {
         }
     }
 
-    /// Reads the directory; after an interruption it starts again.
+    /// Reads the entries of the directory. Starts again after an interruption.
     fn entries(&self) -> io::Result<Vec<DirEntry>> {
         Ok(retry_on_intr(|| Dir::read_from(&self.dir)?.collect())?)
     }
@@ -112,7 +112,7 @@ impl FileDisk {
     }
 }
 
-/// Creates directories, each of which is below the next, and appends the new ones to `created`.
+/// Creates the directories `missing`, of which each lies in the next one, and appends the new directories to `created`.
 fn create_each(missing: &[&Path], created: &mut Vec<PathBuf>) -> io::Result<()> {
     for &dir in missing.iter().rev() {
         match retry_on_intr(|| rustix::fs::mkdir(dir, Mode::from_raw_mode(0o777))) {
@@ -124,11 +124,11 @@ fn create_each(missing: &[&Path], created: &mut Vec<PathBuf>) -> io::Result<()> 
     Ok(())
 }
 
-/// Makes a directory's entry in its parent durable.
+/// Makes the entry of a directory in its parent directory durable.
 fn make_entry_durable(dir: &Path) -> io::Result<()> {
     let parent = dir.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     match File::open(parent) {
-        // If the parent may be entered but not read, its whole file system is made durable.
+        // If the parent may be entered but not read, the whole file system is made durable instead.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => sync_file_system(&File::open(dir)?),
         parent => parent?.sync_all(),
     }
@@ -145,8 +145,8 @@ fn sync_file_system(_: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the process that a lock file names, and whether the file is a lock file. After a power loss the number may read
-/// as zeros, because a file grows before its bytes are written.
+/// Returns the process number that a lock file contains, and true if the file is a lock file. After a power loss the number
+/// may read as zeros, because a file grows before its bytes are written.
 fn holder(file: &File) -> io::Result<(Option<u32>, bool)> {
     let mut text = Vec::new();
     file.take(LOCK_TEXT + 1).read_to_end(&mut text)?;
@@ -179,7 +179,7 @@ impl Disk for FileDisk {
                 FileType::Unknown => {
                     match retry_on_intr(|| rustix::fs::statat(&self.dir, raw, AtFlags::SYMLINK_NOFOLLOW)) {
                         Ok(stat) => FileType::from_raw_mode(stat.st_mode),
-                        // The entry was removed meanwhile.
+                        // The entry was removed after the directory was read.
                         Err(Errno::NOENT) => continue,
                         Err(error) => return Err(error.into()),
                     }
@@ -221,9 +221,9 @@ impl Disk for FileDisk {
         Ok(retry_on_intr(|| rustix::fs::fsync(&self.dir))?)
     }
 
-    /// Locks the directory, and also the file `lock`, which is the only lock if directories cannot be locked. The file
-    /// stays when the lock is released: if it were removed, two processes could lock two different files of that name. A
-    /// file of that name with other content, alone in its directory, belongs to another program.
+    /// Locks the directory, and also the file `lock`, which is the only lock if the file system cannot lock directories. The
+    /// file remains when the lock is released: if it were removed, two processes could lock two different files of that
+    /// name. If a file of that name has other content and is alone in the directory, it belongs to another program.
     fn lock(&self) -> Result<DiskLock, LockError> {
         let shown = self.show(LOCK_FILE);
         let fail = |op, e| StorageError::io(op, &*shown, 0, e);
@@ -243,14 +243,14 @@ impl Disk for FileDisk {
             Err(e) => return Err(fail("lock", e.into()).into()),
         }
         if is_ours {
-            // The number is only for messages: without space for it the lock is still valid.
+            // The process number is only for messages: if there is no space to write it, the lock is still valid.
             let _ = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{}", process::id()));
         } else if self.list().map_err(|e| fail("list", e))?.iter().all(|name| name == LOCK_FILE) {
             let what = "is not the lock file of a database; move it away, or choose another directory".to_owned();
             return Err(StorageError::CorruptFile { file: shown, what }.into());
         }
-        // In a directory with files of a database, other content of the lock file is ignored and kept: the locks are on the
-        // descriptors.
+        // If the directory contains other files, any other content of the lock file is ignored and kept: the locks are on
+        // the descriptors.
         Ok(DiskLock(Box::new((directory, file))))
     }
 
@@ -272,11 +272,12 @@ const DIRECT: Option<OFlags> = None;
 #[derive(Debug)]
 struct RealFile {
     file: File,
-    /// The same file opened past the cache, when blocks are first written; `None` if that is not possible.
+    /// Handle of the same file that bypasses the system's cache, opened when blocks are first written; `None` if the file
+    /// cannot be opened in this way.
     direct: OnceLock<Option<File>>,
-    /// True if the file system opened the file past the cache and then refused to write.
+    /// True if the file system opened the file for writes past the cache and then refused such a write.
     refused: AtomicBool,
-    /// True if the file system cannot report whether a read would wait.
+    /// True if the file system cannot report whether a read would wait for a device.
     waits: AtomicBool,
     name: String,
 }
@@ -287,7 +288,7 @@ impl RealFile {
             return None;
         }
         let open = || {
-            // Opens the same file again, even if it was renamed.
+            // This path opens the same file again, even if the file was renamed.
             let again = format!("/proc/self/fd/{}", self.file.as_raw_fd());
             OpenOptions::new().write(true).custom_flags(DIRECT?.bits() as i32).open(again).ok()
         };
@@ -329,7 +330,7 @@ impl DiskFile for RealFile {
     }
 
     fn write_blocks_at(&self, blocks: &[IoSlice<'_>], off: u64) -> io::Result<usize> {
-        // The remainder of a short transfer may be unaligned.
+        // After a short write, the remaining blocks may be unaligned.
         if is_aligned(blocks, off)
             && let Some(direct) = self.direct()
         {
@@ -363,7 +364,8 @@ impl DiskFile for RealFile {
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
             other => return other.map_err(io::Error::from),
         }
-        // This file system cannot allocate: only bytes beyond the end can be zeroed without losing data.
+        // This file system cannot allocate space: only the bytes beyond the end of the file can be zeroed without a loss of
+        // data.
         let end = self.len()?;
         let from = off.max(end);
         let to = off.saturating_add(len);

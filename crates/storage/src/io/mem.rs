@@ -25,7 +25,7 @@ struct Directory {
 }
 
 impl MemDisk {
-    /// An empty directory.
+    /// Creates an empty directory in memory.
     pub fn new() -> MemDisk {
         MemDisk::default()
     }
@@ -85,13 +85,13 @@ impl Disk for MemDisk {
 #[derive(Debug)]
 struct MemFile {
     name: String,
-    /// Length in bytes. Changed only under the write lock of `pieces`.
+    /// Length of the file in bytes. Changed only under the write lock of `pieces`.
     len: AtomicU64,
     /// Pieces that cover at least `len` bytes. Bytes beyond `len` are zero.
     pieces: RwLock<Vec<RwLock<Piece>>>,
 }
 
-/// Bytes of one piece of a file; `None` if none was written, so that all are zero.
+/// Bytes of one piece of a file; `None` if no byte of the piece was written, so that all its bytes are zero.
 type Piece = Option<Box<[u8]>>;
 
 impl MemFile {
@@ -109,7 +109,7 @@ impl MemFile {
     }
 }
 
-/// Returns the part of one piece that a transfer of `want` bytes at `off` may use: number of the piece, offset in it,
+/// Returns the part of one piece that a transfer of `want` bytes at `off` covers: number of the piece, offset in the piece,
 /// length.
 fn place(off: u64, want: usize) -> (usize, usize, usize) {
     let within = (off % PIECE as u64) as usize;

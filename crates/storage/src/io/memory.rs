@@ -1,4 +1,4 @@
-//! Memory statistics of this process: the parts that lie in large pages.
+//! Memory statistics of this process, with the amount of memory in large pages.
 
 use std::fs;
 use std::io;
@@ -24,12 +24,12 @@ struct Mapping {
     given: MemoryGiven,
 }
 
-/// Memory that the system has allocated in an address range, in bytes.
+/// Amount of memory that the system has allocated in an address range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryGiven {
-    /// Bytes in pages of any size.
+    /// Number of bytes in pages of any size.
     pub resident: u64,
-    /// Bytes in large pages, each a single entry of the processor's page tables: a part of `resident`.
+    /// Number of bytes in large pages, a part of `resident`. A large page is a single entry of the processor's page tables.
     pub large: u64,
 }
 
@@ -65,13 +65,13 @@ impl MemoryMap {
         MemoryMap { mappings }
     }
 
-    /// Memory of the whole process.
+    /// Returns the amount of memory of the whole process.
     pub fn all(&self) -> MemoryGiven {
         self.within(&(0..usize::MAX))
     }
 
-    /// Memory in an address range. A mapping that extends beyond the range counts for at most as many bytes as it has in
-    /// the range.
+    /// Returns the amount of memory in an address range. A mapping that extends beyond the range counts for at most the
+    /// number of bytes that it has in the range.
     pub fn within(&self, range: &Range<usize>) -> MemoryGiven {
         let mut sum = MemoryGiven::default();
         for Mapping { range: of, given } in &self.mappings {

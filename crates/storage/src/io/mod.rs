@@ -29,7 +29,7 @@ pub use file::FileDisk;
 pub use mem::MemDisk;
 pub use sim::{Call, Crash, Fault, SimDisk, When};
 
-/// Name of the lock file, which contains the number of the process that has a directory open. Only [`FileDisk`] makes one.
+/// Name of the lock file, which contains the number of the process that has a directory open. Only [`FileDisk`] creates it.
 pub(crate) const LOCK_FILE: &str = "lock";
 /// Size in bytes of a block of [`DiskFile::write_blocks_at`], and alignment of its memory.
 pub const BLOCK: usize = 4096;
@@ -51,10 +51,10 @@ pub trait Disk: Send + Sync + Debug {
     /// Opens a file for reading and writing.
     fn open(&self, name: &str, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>>;
 
-    /// Names of all entries of the directory, in no particular order. Names of directories end in `/`.
+    /// Returns the names of all entries of the directory, in no particular order. Names of directories end in `/`.
     fn list(&self) -> io::Result<Vec<String>>;
 
-    /// Removes a name. Open files stay readable.
+    /// Removes a file name. Handles that are open remain readable.
     fn remove(&self, name: &str) -> io::Result<()>;
 
     /// Renames a file atomically. The new name must be free: an existing file is not replaced (`AlreadyExists`).
@@ -66,17 +66,17 @@ pub trait Disk: Send + Sync + Debug {
     /// Locks the directory for this process (and, within it, for one owner) until the lock is dropped.
     fn lock(&self) -> Result<DiskLock, LockError>;
 
-    /// Path of the file, for messages.
+    /// Returns the path of a file, for messages.
     fn show(&self, name: &str) -> String;
 
-    /// Maximum number of file descriptors of the process; `None`, the default, if files take no descriptors. A database has
-    /// at most a quarter as many log files.
+    /// Returns the maximum number of file descriptors of the process; `None`, the default, if files take no descriptors. The
+    /// log of a database has at most a quarter of this number of files.
     fn most_open_files(&self) -> Option<u64> {
         None
     }
 }
 
-/// Checks that a name is the name of a file in a directory.
+/// Checks that a name can be the name of a file in a directory.
 fn check_name(name: &str) -> io::Result<()> {
     if matches!(name, "" | "." | "..") || name.contains(['/', '\0']) {
         let what = format!("'{}' is no name of a file in a directory", name.escape_default());
@@ -116,7 +116,7 @@ pub trait DiskFile: Send + Sync + Debug {
     /// bytes are durable: never call it again, and do not trust the file until it has been recovered.
     fn sync(&self) -> io::Result<()>;
 
-    /// Length of the file in bytes.
+    /// Returns the length of the file in bytes.
     fn len(&self) -> io::Result<u64>;
 
     /// Truncates the file, or extends it with zeros that take no space yet.
@@ -126,11 +126,11 @@ pub trait DiskFile: Send + Sync + Debug {
     /// does is extended with zeros. Existing bytes stay.
     fn allocate(&self, off: u64, len: u64) -> io::Result<()>;
 
-    /// Path of the file, for messages.
+    /// Returns the path of the file, for messages.
     fn name(&self) -> &str;
 }
 
-/// Exclusive ownership of a directory, until dropped.
+/// Lock of a directory, with exclusive ownership of it until the lock is dropped.
 #[derive(Debug)]
 #[must_use = "the directory is free again when this is dropped"]
 pub struct DiskLock(#[allow(dead_code, reason = "held for its drop")] Box<dyn LockGuard>);
@@ -142,10 +142,10 @@ impl<T: Any + Send + Sync + Debug> LockGuard for T {}
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
-    /// Another process, or another owner in this process, has locked it.
+    /// Another process, or another owner in this process, has locked the directory.
     #[error("{dir}: in use by {}", holder(.pid))]
     Held {
-        /// The directory.
+        /// Path of the directory.
         dir: String,
         /// Process number of the holder, if known.
         pid: Option<u32>,
@@ -222,7 +222,7 @@ pub fn write_all_blocks_at(
     Ok(())
 }
 
-/// Writes zeros over a range, in pieces of at most 1 MiB.
+/// Writes zeros over a range of bytes, in pieces of at most 1 MiB.
 pub fn write_zeros_at(file: &dyn DiskFile, off: u64, len: u64) -> Result<(), StorageError> {
     static ZEROS: [u8; 1 << 20] = [0; 1 << 20];
     let mut done = 0;

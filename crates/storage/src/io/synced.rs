@@ -15,7 +15,7 @@ use crate::base::sync::plain::{AtomicU64, Ordering};
 #[derive(Debug)]
 pub(crate) struct SyncedFile {
     file: Arc<dyn DiskFile>,
-    /// Number of syncs begun.
+    /// Number of syncs that have begun.
     begun: AtomicU64,
     state: Mutex<SyncState>,
 }
@@ -99,7 +99,7 @@ mod tests {
         });
         let calls = disk.count(Call::Sync);
         assert!((2..=9).contains(&calls), "{calls}");
-        // A later call makes a sync of its own.
+        // A call after the end of the shared syncs makes a sync of its own.
         file.sync().unwrap();
         assert_eq!(disk.count(Call::Sync), calls + 1);
     }

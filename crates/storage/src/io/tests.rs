@@ -328,7 +328,7 @@ fn errors_name_the_file() {
 fn without_rights<T: Send>(test: impl FnOnce() -> T + Send) -> T {
     let run = || {
         if rustix::process::geteuid().is_root() {
-            // Applies to the calling thread alone.
+            // The system call changes the user of the calling thread only.
             rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(54_321)).unwrap();
         }
         test()
@@ -365,7 +365,7 @@ fn a_directory_that_cannot_be_made_leaves_none_of_its_parents() {
     let too_long = "n".repeat(300);
     FileDisk::create(parent.join("a/b").join(&too_long)).unwrap_err();
     assert_eq!(std::fs::read_dir(&parent).unwrap().count(), 0);
-    // Existing directories stay.
+    // Directories that existed before the call must remain.
     std::fs::create_dir(parent.join("a")).unwrap();
     FileDisk::create(parent.join("a/b").join(too_long)).unwrap_err();
     assert!(parent.join("a").is_dir() && !parent.join("a/b").exists());

@@ -5,21 +5,21 @@ use std::fs;
 /// Directory in which the system lists its nodes.
 const NODES: &str = "/sys/devices/system/node";
 
-/// Memory node of each processor.
+/// Assignment of processors to memory nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nodes {
     count: usize,
-    /// Node of each processor, by processor number; empty if there is only one node.
+    /// Memory node of each processor, indexed by processor number; empty if there is only one node.
     of_processor: Vec<usize>,
 }
 
 impl Nodes {
-    /// Returns one node that contains all processors.
+    /// Returns a topology with one node that contains all processors.
     pub fn one() -> Nodes {
         Nodes { count: 1, of_processor: Vec::new() }
     }
 
-    /// Reads the nodes from the system. A machine that lists no nodes has one.
+    /// Reads the nodes from the system. If the system lists no nodes, the result has one node.
     pub fn of_this_machine() -> Nodes {
         let Ok(entries) = fs::read_dir(NODES) else { return Nodes::one() };
         let lists = entries.filter_map(|entry| {
@@ -30,7 +30,8 @@ impl Nodes {
         Nodes::parse(lists.collect())
     }
 
-    /// Parses the nodes, given by number with a list of processors such as "0-3,8". Nodes without processors are left out.
+    /// Parses the lists of processors of the nodes. Each entry is a node number and a list such as "0-3,8". Nodes without
+    /// processors are left out.
     fn parse(mut lists: Vec<(usize, String)>) -> Nodes {
         lists.sort();
         let lists: Vec<Vec<usize>> =
@@ -46,7 +47,7 @@ impl Nodes {
         Nodes { count: lists.len(), of_processor }
     }
 
-    /// Number of nodes that have processors; at least 1.
+    /// Returns the number of nodes that have processors; at least 1.
     pub fn count(&self) -> usize {
         self.count
     }
@@ -67,7 +68,7 @@ impl Nodes {
 
 /// Parses a list of processors: "0-3,8" means 0, 1, 2, 3 and 8. Malformed parts are skipped.
 fn processors(list: &str) -> Vec<usize> {
-    /// Limit of processor numbers, more than any machine has.
+    /// Upper bound of processor numbers, larger than on any machine.
     const MOST: usize = 1 << 16;
     let part = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

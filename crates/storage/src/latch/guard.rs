@@ -30,7 +30,7 @@ impl Latching {
 }
 
 impl Drop for Latching {
-    /// Frees the reader words: the latches of the database no longer exist.
+    /// Frees the reader words of the database, whose latches no longer exist.
     fn drop(&mut self) {
         if self.kind == LatchKind::Super {
             super::words::give_back_all(&self.promotion.counters);
@@ -38,7 +38,7 @@ impl Drop for Latching {
     }
 }
 
-/// Read guard of a latch: the version at its begin and, unless latches are optimistic, a share.
+/// Read guard of a latch. Contains the version at the begin of the read and, unless latches are optimistic, a share.
 #[derive(Debug)]
 pub(crate) struct ReadGuard<'a> {
     latch: &'a Latch,

@@ -59,7 +59,7 @@ fn spawn<R: 'static>(page: &Arc<Page>, f: impl FnOnce(&Page) -> R + 'static) -> 
     thread::spawn(move || f(&page))
 }
 
-/// Reads until a pair is validated, at most twice.
+/// Reads the page optimistically until a pair of words is validated, at most twice.
 fn read_optimistically(page: &Page) {
     for _ in 0..2 {
         let version = page.latch.optimistic();
@@ -185,7 +185,7 @@ fn loom_versions_never_go_back() {
     });
 }
 
-/// Canary: without the fence between word and bytes the same reader validates a torn pair.
+/// Canary: without the fence between the latch's word and the page bytes, the same reader validates a torn pair.
 #[test]
 #[should_panic(expected = "a torn read was validated")]
 fn loom_a_latch_without_its_fence_is_found_out() {
@@ -202,7 +202,7 @@ fn loom_a_latch_without_its_fence_is_found_out() {
     });
 }
 
-// Superlatches. In these models the first reader that finds no other reader promotes the latch.
+// Tests of superlatches. In these models the first reader that finds no other reader promotes the latch.
 
 /// Reads under a share and checks that no writer is active at the same time.
 fn read_super(page: &Page, latching: &Latching) -> u64 {
@@ -220,7 +220,7 @@ fn write(page: &Page) {
     page.latch.unlock_exclusive();
 }
 
-/// Runs a model with superlatches. `promoted`: the latch is promoted before `f` runs.
+/// Runs a model with superlatches. If `promoted` is true, the latch is promoted before `f` runs.
 fn super_model(promoted: bool, f: impl Fn(&Arc<Page>, &Arc<Latching>) + Sync + Send + 'static) {
     model(move |page| {
         let latching = Arc::new(Latching::new(LatchKind::Super, 1));
@@ -304,7 +304,7 @@ fn loom_an_upgrade_of_a_promoted_latch_waits_for_readers_and_keeps_its_version()
 fn loom_an_attempt_that_gives_way_leaves_the_readers_alone() {
     super_model(true, |page, latching| {
         let reader = spawn_reader(page, latching);
-        // Like an eviction: either the page is replaced, or nothing changes.
+        // The thread acts like an eviction: either the page is replaced, or nothing changes.
         let evicted = page.latch.try_lock_exclusive();
         if evicted {
             page.write(7);
@@ -327,7 +327,7 @@ fn loom_optimistic_readers_do_not_see_promotions() {
     });
 }
 
-/// A reader that is late for one latch counts itself in a set that belongs to another latch by now.
+/// Case: a reader that is late for one latch counts itself in a set that now belongs to another latch.
 #[test]
 fn loom_a_late_reader_of_a_set_disturbs_no_other_latch() {
     super_model(true, |page, latching| {
@@ -342,7 +342,8 @@ fn loom_a_late_reader_of_a_set_disturbs_no_other_latch() {
     });
 }
 
-/// A reader that is late by a whole write finds its latch unlocked again, with another version, and must not hold a share.
+/// Case: while a reader is late, a whole write takes place. The reader finds its latch unlocked again, with another version,
+/// and must not get a share.
 #[test]
 fn loom_a_reader_that_is_late_by_a_write_looks_at_the_whole_word() {
     super_model(true, |page, latching| {
@@ -354,8 +355,8 @@ fn loom_a_reader_that_is_late_by_a_write_looks_at_the_whole_word() {
     });
 }
 
-/// The same if the set of reader words belongs to another latch by now: the late reader is counted there, and its own latch
-/// is written again.
+/// Case: as in the test above, but the set of reader words now belongs to another latch. The late reader is counted there,
+/// and its own latch is written again.
 #[test]
 fn loom_a_set_that_changes_hands_gives_no_share_of_the_latch_that_had_it() {
     super_model(true, |page, latching| {
@@ -390,7 +391,7 @@ fn loom_a_reader_that_does_not_look_again_is_found_out() {
     });
 }
 
-/// Canaries: the writer checks only the first `words` reader words.
+/// Canaries: the writer checks only the first `words` of the reader words.
 fn demote_after_a_look_at(words: usize) {
     super_model(true, move |page, latching| {
         let reader = spawn_reader(page, latching);
@@ -433,7 +434,8 @@ fn loom_a_writer_that_looks_at_no_word_is_found_out() {
 fn loom_a_promotion_over_readers_is_found_out() {
     super_model(false, |page, _| {
         let (share, _) = page.latch.lock_shared();
-        // Releasing a share that nothing counts would only hide that the writer did not wait for it.
+        // After the promotion below no word counts this share, so its release would only hide that the writer did not wait
+        // for it.
         std::mem::forget(share);
         let set = words::take(&Default::default()).unwrap_or_default() as u64;
         let word = page.latch.word.load(Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! A single page that is read under each kind of latch, for Table 7 of the paper on this machine and for the benchmark
-//! `latch/read`.
+//! A single page for measurements: threads read it under each kind of latch, for Table 7 of the paper on this machine and
+//! for the benchmark `latch/read`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,7 +7,7 @@ use super::{Latch, Latching, PROMOTE_AT, ReadGuard, provide_words};
 use crate::base::config::LatchKind;
 use crate::base::lines::SharedLines;
 
-/// Number of words that a read loads, each on its own line: as many lines as a binary search touches.
+/// Number of words that a read loads, each on its own cache line: the number of lines that a binary search loads.
 const LOOKED_AT: usize = 4;
 
 /// A latch and its page, on cache lines without other data, so that only readers and writers of this page contend.
@@ -40,8 +40,8 @@ impl MeasuredPage {
     }
 
     /// Reads the whole page under its latch, word by word, with pauses between the words. Repeats the read until no write
-    /// disturbs it. Returns the value that all words have, or none if they differ: then the reader has seen the page
-    /// half-written.
+    /// disturbs it. Returns the value that all words have; `None` if the words differ, because the reader has seen a
+    /// half-written page.
     pub fn read_whole(&self, pauses: u32) -> Option<u64> {
         loop {
             let guard = ReadGuard::new(&self.latch, &self.latching);
@@ -66,7 +66,7 @@ impl MeasuredPage {
         self.latch.unlock_exclusive();
     }
 
-    /// Number of promotions of the latch so far.
+    /// Returns the number of promotions of the latch so far.
     pub fn promotions(&self) -> u64 {
         self.latching.stats().promotions
     }
@@ -88,7 +88,7 @@ impl MeasuredPage {
     /// # Panics
     /// As [`MeasuredPage::new`].
     pub fn earn_promotion(&self) {
-        // Twice the threshold, because an epoch may end in between.
+        // Twice the threshold, because an epoch may end between two of these reads.
         (0..2 * u32::from(PROMOTE_AT)).for_each(|_| {
             self.read();
         });

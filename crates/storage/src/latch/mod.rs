@@ -30,7 +30,7 @@ pub(crate) use self::words::{MOST_WORDS, provide as provide_words};
 
 const EXCLUSIVE: u64 = 1;
 const READER: u64 = 2;
-/// Number of shares or, with [`PROMOTED`], number of the set of words that counts them.
+/// Mask of the number of shares or, with [`PROMOTED`], of the number of the set of words that counts the shares.
 const READERS: u64 = 0xFFFE;
 const MOST_READERS: u64 = READERS & !PROMOTED;
 const VERSION: u64 = 1 << 16;
@@ -40,7 +40,7 @@ const VERSION_MASK: u64 = !(VERSION - 1);
 #[derive(Debug, Default)]
 pub(crate) struct Latch {
     word: AtomicU64,
-    /// Written only by readers under [`LatchKind::Super`](crate::LatchKind::Super).
+    /// Count of recent reads, written only by readers under [`LatchKind::Super`](crate::LatchKind::Super).
     heat: Heat,
 }
 
@@ -49,12 +49,12 @@ pub(crate) struct Latch {
 pub(crate) struct Version(u64);
 
 impl Version {
-    /// A version that no latch ever has.
+    /// Version that no latch ever has.
     pub(crate) const NEVER: Version = Version(u64::MAX);
 }
 
 impl Latch {
-    /// Waits until no writer holds the latch, and returns the version.
+    /// Waits until no writer holds the latch, and returns the latch's version.
     #[inline]
     pub(crate) fn optimistic(&self) -> Version {
         let word = self.word.load(Ordering::Acquire);
@@ -92,8 +92,8 @@ impl Latch {
         self.upgrade_slow(version)
     }
 
-    /// Like [`Latch::upgrade`], but also fails if readers hold the latch and do not leave soon. For callers that hold other
-    /// latches.
+    /// Like [`Latch::upgrade`], but also fails if readers hold the latch and do not leave soon. Used by callers that hold
+    /// other latches.
     #[inline]
     pub(crate) fn try_upgrade(&self, version: Version) -> bool {
         let taken =
@@ -132,7 +132,7 @@ impl Latch {
         }
     }
 
-    /// Acquires the exclusive mode; waits for the threads that hold the latch.
+    /// Acquires the exclusive mode. Waits for the threads that hold the latch.
     pub(crate) fn lock_exclusive(&self) {
         let mut backoff = Backoff::default();
         while !self.try_lock_exclusive() && !self.lock_promoted(self.word.load(Ordering::Relaxed)) {
@@ -173,8 +173,8 @@ impl Latch {
         self.word.store(word & VERSION_MASK, Ordering::Release);
     }
 
-    /// Acquires a share; waits for a writer. Returns the version that is valid while the share is held. Does not count
-    /// towards a promotion, but works on promoted latches too: the cleaner and copies read pages in this way under every
+    /// Acquires a share; waits for a writer. Returns the version that is valid while the share is held. The read does not
+    /// count towards a promotion, but the function works on promoted latches too: the cleaner and copies use it under every
     /// latch kind.
     pub(crate) fn lock_shared(&self) -> (Share<'_>, Version) {
         let mut backoff = Backoff::default();
@@ -187,7 +187,7 @@ impl Latch {
         }
     }
 
-    /// Acquires a share in the latch's own word, if that is still `word`.
+    /// Acquires a share in the latch's own word, if that word still equals `word`.
     #[inline(always)]
     fn try_share_plain(&self, word: u64) -> Option<(Share<'_>, Version)> {
         let taken = word & (EXCLUSIVE | PROMOTED) == 0
@@ -199,7 +199,7 @@ impl Latch {
         })
     }
 
-    /// Acquires a share in a reader word, if the latch is promoted and no writer holds it.
+    /// Acquires a share in the reader word of background work, if the latch is promoted and no writer holds it.
     #[cold]
     fn try_share_in_background(&self, word: u64) -> Option<(Share<'_>, Version)> {
         let is_open = word & (EXCLUSIVE | PROMOTED) == PROMOTED;
@@ -214,8 +214,8 @@ impl Latch {
     }
 }
 
-/// Orders the holder's writes after the word that announces them: an optimistic reader that sees one of the writes must
-/// also see the word. (The acquire of a compare-and-swap orders only accesses after its load.)
+/// Orders the holder's writes after the latch's word that announces them: an optimistic reader that sees one of the writes
+/// must also see the announcement. (The acquire of a compare-and-swap orders only accesses after its load.)
 #[inline]
 fn writes_follow() {
     fence(Ordering::Release);

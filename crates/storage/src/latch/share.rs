@@ -10,7 +10,7 @@ use crate::base::sync::word::{AtomicU64, Ordering};
 pub(crate) struct Share<'a>(pub(super) &'a AtomicU64);
 
 impl Share<'_> {
-    /// Not inlined: readers hold no share under optimistic latches, and guards are dropped in many places.
+    /// Ends the share. Not inlined: readers hold no share under optimistic latches, and guards are dropped in many places.
     #[cold]
     fn end(&self) {
         note(-1);

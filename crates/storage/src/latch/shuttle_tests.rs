@@ -13,7 +13,7 @@ use super::*;
 use crate::base::config::LatchKind;
 use crate::db::shuttle_tests::schedules;
 
-/// A page with a count of the threads in it. A writer counts for more than all readers.
+/// A page that counts the threads that access it. A writer counts for more than all readers.
 #[derive(Default)]
 struct Page {
     latch: Latch,
@@ -31,7 +31,7 @@ impl Page {
         self.writes.load(Ordering::SeqCst)
     }
 
-    /// Work of a holder of a share, while other threads take steps.
+    /// Simulates the work of a holder of a share, while other threads take steps.
     fn look(&self) {
         let before = self.inside.fetch_add(1, Ordering::SeqCst);
         assert!(before < WRITER, "a writer is not alone");
@@ -46,7 +46,7 @@ impl Page {
         self.latch.unlock_exclusive();
     }
 
-    /// Work of a holder of the exclusive mode, while other threads take steps.
+    /// Simulates the work of a holder of the exclusive mode, while other threads take steps.
     fn change(&self) {
         assert_eq!(self.inside.fetch_add(WRITER, Ordering::SeqCst), 0, "a writer is not alone");
         self.writes.fetch_add(1, Ordering::SeqCst);
@@ -54,8 +54,8 @@ impl Page {
     }
 }
 
-/// Runs threads on pages with superlatches. At the end nothing is held and no set of words is lost. `promoted`: the latch
-/// of the first page is promoted before the threads start.
+/// Runs threads on pages with superlatches. Checks at the end that no latch is held and no set of words is lost. If
+/// `promoted` is true, the latch of the first page is promoted before the threads start.
 fn model(promoted: bool, workers: &'static [fn(&[Page; 2], &Latching)]) {
     schedules(move || {
         let pages: Arc<[Page; 2]> = Arc::default();
@@ -116,7 +116,7 @@ fn shuttle_two_writers_demote_one_after_the_other() {
     model(true, &[writes, writes, reads]);
 }
 
-/// Readers and writers of two pages, so that sets of words move between the latches.
+/// Case: readers and writers of two pages, so that sets of words move between the latches.
 #[test]
 fn shuttle_sets_change_their_latch_and_lose_no_reader() {
     fn both(pages: &[Page; 2], latching: &Latching) {
@@ -131,7 +131,7 @@ fn shuttle_sets_change_their_latch_and_lose_no_reader() {
     model(false, &[both, both, both]);
 }
 
-/// Shares of the cleaner, and evictions, which fail while readers hold the latch.
+/// Case: shares of the cleaner, and evictions, which fail while readers hold the latch.
 #[test]
 fn shuttle_background_work_and_evictions_keep_to_the_protocol() {
     fn cleans(pages: &[Page; 2], _: &Latching) {
@@ -152,7 +152,7 @@ fn shuttle_background_work_and_evictions_keep_to_the_protocol() {
     model(true, &[reads, cleans, evicts]);
 }
 
-/// Two readers that upgrade: at least one of them writes, and only over the value that it has read.
+/// Case: two readers that upgrade. At least one of them writes, and it replaces only the value that it has read.
 #[test]
 fn shuttle_upgrades_write_over_what_was_read() {
     fn upgrades(pages: &[Page; 2], latching: &Latching) {

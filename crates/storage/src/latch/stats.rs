@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Live counters of a database.
+/// Live counters of the superlatches of a database.
 #[derive(Debug, Default)]
 pub(crate) struct LatchCounters {
     pub(super) promotions: AtomicU64,
@@ -10,14 +10,14 @@ pub(crate) struct LatchCounters {
     pub(super) refused: AtomicU64,
 }
 
-/// Counts since the database was opened.
+/// Counts of superlatch events since the database was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LatchStats {
     /// Number of latches that got a reader word for each core.
     pub(crate) promotions: u64,
     /// Number of latches that lost their reader words to a writer or to an eviction.
     pub(crate) demotions: u64,
-    /// Number of promotions that failed because all sets of words were in use.
+    /// Number of promotions that failed because all sets of reader words were in use.
     pub(crate) refused: u64,
 }
 

@@ -28,28 +28,29 @@ pub(super) const PROMOTED: u64 = 1 << 15;
 const SET_SHIFT: u32 = 1;
 const _: () = assert!((words::SETS as u64) << SET_SHIFT <= PROMOTED);
 
-/// Length of an epoch: number of reads of one thread. A hot latch is read often within an epoch.
+/// Length of an epoch, in reads of one thread. A hot latch is read often within an epoch.
 const EPOCH_READS: u32 = if CHECKED { u32::MAX } else { 1 << 16 };
 
-/// Default number of reads that make a latch hot, within an epoch and with no write in between. With two threads this is
-/// one in 256 of all reads: roots, upper inner pages, and leaves that all transactions read.
+/// Default number of reads that make a latch hot, within an epoch and with no write in between. With two threads this number
+/// is one in 256 of all reads: roots, upper inner pages, and leaves that all transactions read become hot.
 pub(crate) const PROMOTE_AT: u16 = if CHECKED { 1 } else { 512 };
 
-/// Number of attempts of a promoting reader to find the latch without other readers.
+/// Maximum number of attempts of a promoting reader to find the latch without other readers.
 const TRIES: u32 = if CHECKED { 1 } else { 256 };
 
-/// Number of pauses for which a writer, with `X` set, waits for readers to leave. Then it admits readers again, so that a
-/// reader that holds a share and requests another one gets it.
+/// Maximum number of pauses for which a writer, with `X` set, waits for readers to leave. Then the writer admits readers
+/// again, so that a reader that holds a share and requests another one gets it.
 const LONG_PATIENCE: u32 = if CHECKED { 2 } else { 64 };
 
-/// The same limit for a holder of other latches, which only tries: sufficient for readers that are about to leave.
+/// Like `LONG_PATIENCE`, for a writer that holds other latches and only tries. Sufficient for readers that are about to
+/// leave.
 const SHORT_PATIENCE: u32 = if CHECKED { 1 } else { 4 };
 
 /// Number of the current epoch. Any thread advances it, after `EPOCH_READS` reads of its own.
 static EPOCH: crossbeam::utils::CachePadded<AtomicU16> = crossbeam::utils::CachePadded::new(AtomicU16::new(0));
 
 thread_local! {
-    /// Number of plain reads of this thread, towards the end of the epoch.
+    /// Number of plain reads of this thread. Each `EPOCH_READS` of these reads advance the epoch.
     static READS: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -62,8 +63,8 @@ thread_local! {
 /// +-----------------+---------+---------+
 /// ```
 ///
-/// A reader writes it next to the latch's word, which the reader has just written anyway; the two share a cache line. Two
-/// concurrent readers may lose a count. A writer does not write it: a changed version marks the count as outdated.
+/// A reader writes the count next to the latch's word, which the reader has just written anyway; the two share a cache line.
+/// Two concurrent readers may lose a count. A writer does not write the count: a changed version marks it as outdated.
 #[derive(Debug, Default)]
 pub(super) struct Heat(Hint);
 
@@ -96,7 +97,7 @@ fn count_towards_epoch() {
     }
 }
 
-/// Superlatch settings and counters of a database.
+/// Settings and counters of the superlatches of a database.
 #[derive(Debug)]
 pub(crate) struct Promotion {
     /// Number of reads that make a latch hot: see [`PROMOTE_AT`].
@@ -114,14 +115,15 @@ fn set_of(word: u64) -> usize {
     ((word & !PROMOTED & READERS) >> SET_SHIFT) as usize
 }
 
-/// Returns true if a reader may count itself in a reader word.
+/// Returns true if a reader may count itself in a reader word: the latch is promoted, and no writer holds it.
 #[inline(always)]
 fn is_open_and_promoted(word: u64) -> bool {
     word & (EXCLUSIVE | PROMOTED) == PROMOTED
 }
 
-/// Separates the announcing write from the checking load. The four accesses of the protocol are sequentially consistent,
-/// which suffices. loom treats such accesses only as acquiring and releasing ones, so it needs a fence.
+/// Separates the write by which a thread announces itself from the load by which it checks the other side. The four accesses
+/// of the protocol are sequentially consistent, which suffices. loom treats such accesses only as acquiring and releasing
+/// ones, so it needs a fence.
 #[inline(always)]
 fn store_load_fence() {
     #[cfg(loom)]
@@ -142,7 +144,7 @@ impl Latch {
         self.lock_counting(promotion)
     }
 
-    /// Slow path: the latch is not promoted, or a writer holds it.
+    /// Slow path of `Latch::lock_super`, for a latch that is not promoted or that a writer holds.
     #[inline(never)]
     fn lock_counting(&self, promotion: &Promotion) -> (Share<'_>, Version) {
         let (mut backoff, mut is_counted) = (Backoff::default(), false);
@@ -169,12 +171,12 @@ impl Latch {
         }
     }
 
-    /// Counts the caller in the word of its row, unless the latch's word has changed since `word` was loaded.
+    /// Counts the caller in the word of `row`. Returns `None` if the latch's word has changed since `word` was loaded.
     #[inline(always)]
     pub(super) fn try_share_promoted(&self, word: u64, row: &'static WordRow) -> Option<(Share<'_>, Version)> {
         let readers = words::word(row, set_of(word));
         if is_mutant(Mutant::SkipSecondLook) || is_mutant(Mutant::LookForWriterAlone) {
-            // Delays the reader, so that the mutant takes effect.
+            // A delay between two steps of the reader lets the mutant take effect.
             yield_now();
         }
         readers.fetch_add(READER, Ordering::SeqCst);
@@ -190,7 +192,7 @@ impl Latch {
     }
 
     /// Gives the latch a set of reader words, and the caller a share. Returns `None` if no set is free, or if other threads
-    /// hold the latch during all attempts. In any case the count starts again.
+    /// hold the latch during all attempts. In any case the count of reads starts again at zero.
     #[cold]
     fn promote(&self, promotion: &Promotion) -> Option<(Share<'_>, Version)> {
         self.heat.cool();
@@ -199,14 +201,14 @@ impl Latch {
             return None;
         };
         let own = words::word(words::own_row(), set);
-        // Counted before a writer can check the word.
+        // The caller counts itself before a writer can check its word.
         own.fetch_add(READER, Ordering::Relaxed);
         for _ in 0..TRIES {
             let word = self.word.load(Ordering::Relaxed);
             if word & (EXCLUSIVE | PROMOTED) != 0 {
                 break;
             }
-            // A share that the latch's own word counts must be released there first.
+            // A share that is counted in the latch's own word must be released before the promotion.
             if word & READERS != 0 {
                 std::hint::spin_loop();
                 continue;
@@ -253,7 +255,7 @@ impl Latch {
         true
     }
 
-    /// Acquires the exclusive mode if the latch is promoted and readers leave soon.
+    /// Acquires the exclusive mode if the latch is promoted and its readers leave soon.
     #[cold]
     pub(super) fn try_lock_promoted(&self, word: u64) -> bool {
         let taken = is_open_and_promoted(word) && self.demote(word, SHORT_PATIENCE);
@@ -263,7 +265,7 @@ impl Latch {
         taken
     }
 
-    /// Like [`Latch::try_lock_promoted`], but waits longer for readers.
+    /// Like [`Latch::try_lock_promoted`], but waits longer for readers to leave.
     #[cold]
     pub(super) fn lock_promoted(&self, word: u64) -> bool {
         let taken = is_open_and_promoted(word) && self.demote(word, LONG_PATIENCE);
@@ -280,8 +282,8 @@ impl Latch {
     }
 }
 
-/// Number of rows that a writer checks: all, except for a mutant, which checks the rows of background work and of one
-/// thread.
+/// Returns the number of rows that a writer checks. A writer checks all rows, except under a mutant, which checks the row of
+/// background work and the row of one thread.
 fn rows_looked_at() -> usize {
     if is_mutant(Mutant::SkipReaderWord) { 2 } else { usize::MAX }
 }

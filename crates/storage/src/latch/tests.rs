@@ -37,7 +37,7 @@ fn shares_do_not_disturb_optimistic_readers_and_keep_writers_out() {
 #[test]
 #[cfg(debug_assertions)]
 fn the_latches_a_thread_holds_are_counted() {
-    // In a separate thread: other tests leak latches that they hold, and may run on the same thread.
+    // The test runs in a separate thread, because other tests leak latches that they hold, and may run on the same thread.
     std::thread::spawn(|| {
         let (a, b, plain) = (Latch::default(), Latch::default(), Latching::new(LatchKind::Plain, PROMOTE_AT));
         assert_none_held("the start");
@@ -62,7 +62,7 @@ fn the_latches_a_thread_holds_are_counted() {
     .unwrap();
 }
 
-/// A latch over words that are equal whenever no writer holds it.
+/// A latch and the words that it protects. The words are equal whenever no writer holds the latch.
 #[derive(Default)]
 struct Cell(Latch, std::cell::UnsafeCell<[u64; 8]>);
 
@@ -114,7 +114,7 @@ fn exclusive_is_exclusive_between_threads() {
     }
 }
 
-/// Superlatches of a database that promotes after `promote_at` reads.
+/// Returns latch settings with superlatches that are promoted after `promote_at` reads.
 fn superlatches(promote_at: u16) -> Latching {
     provide_words(2);
     Latching::new(LatchKind::Super, promote_at)
@@ -164,7 +164,7 @@ fn holders_of_a_promoted_latch_keep_writers_out_wherever_they_let_go() {
     assert!(latch.is_promoted(), "an attempt that fails leaves the latch as it is");
     drop(mine);
     assert!(!latch.try_upgrade(version), "the cleaner holds a share");
-    // A share that another thread releases is released in the word that counted it.
+    // If another thread releases a share, the share is released in the word that counted it.
     std::thread::scope(|scope| {
         let theirs = scope.spawn(move || (drop(background), ReadGuard::new(latch, latching)).1).join().unwrap();
         assert!(!latch.try_upgrade(version));
@@ -203,7 +203,7 @@ fn a_latch_with_readers_is_not_promoted_until_they_leave() {
 
 #[test]
 fn a_database_that_closes_leaves_no_reader_words_behind() {
-    // More sets than there are, one after the other.
+    // The loop takes more sets in all than exist.
     for _ in 0..3 * words::SETS {
         let (latch, latching) = (Latch::default(), superlatches(1));
         drop(ReadGuard::new(&latch, &latching));
@@ -269,7 +269,7 @@ proptest::proptest! {
                         }
                     }
                 }
-                // With other holders the upgrade would wait for them.
+                // If there were other holders, the upgrade would wait for them.
                 Step::Upgrade if held.len() != 1 => {}
                 Step::Upgrade => match held.remove(0) {
                     Held::Guard(guard) => {

@@ -1,12 +1,12 @@
 //! Reader words of superlatches: one table for the process.
 //!
-//! A *set* is the words of one superlatch, a *row* the words of one thread in all sets. Each word has its own cache line.
-//! Words of a row are adjacent, so that a prefetch of the adjacent line loads no word of another core. The table lies in
-//! the program's zero-initialised segment: the system allocates its memory on first touch, and sets are handed out in
+//! A *set* contains the words of one superlatch, a *row* the words of one thread in all sets. Each word has its own cache
+//! line. Words of a row are adjacent, so that a prefetch of the adjacent line loads no word of another core. The table lies
+//! in the program's zero-initialised segment: the system allocates its memory on first touch, and sets are handed out in
 //! ascending order.
 //!
 //! A word is a counter and not a flag. Several threads may share a word, and a late reader, whose latch has lost its set to
-//! another latch, subtracts what it has added. Such a reader can make a writer wait, and has no other effect.
+//! another latch, subtracts the count that it has added. Such a reader can make a writer wait, and has no other effect.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use std::sync::Arc;
 use crate::base::sync::word::AtomicU64;
 use crate::latch::stats::LatchCounters;
 
-/// True if a model checker runs the code: its models are small.
+/// True if a model checker runs the code, with small models.
 pub(super) const CHECKED: bool = cfg!(any(loom, shuttle));
 
-/// Maximum number of words of a set, without that of the background work. Superlatches need at least as many words as
-/// cores.
+/// Maximum number of words of a set, not counting the word of background work. Superlatches need at least as many words as
+/// there are cores.
 pub(crate) const MOST_WORDS: usize = if CHECKED { 2 } else { 128 };
 
 /// Maximum number of superlatches in the whole process.
@@ -33,24 +33,24 @@ const ROWS: usize = 1 + MOST_WORDS;
 #[repr(align(64))]
 pub(super) struct Word(AtomicU64);
 
-/// The words of one row, one for each set. (Under a checker there are few sets, and arrays implement `Default`.)
+/// Words of one row, one word for each set. (Under a checker there are few sets, and arrays implement `Default`.)
 pub(super) type WordRow = [Word; SETS];
 
-/// All words. They are separate from `WordAllocator`, which does not begin with zeros: otherwise they would take space in
-/// the program's file.
+/// All reader words. They are separate from `WordAllocator`, whose initial value is not all zeros: together they would take
+/// space in the program's file.
 type Words = [WordRow; ROWS];
 
 /// Assignment of sets and rows. Its mutex is held for a few instructions and across no step of a checker, so it is not a
 /// mutex of `base::sync`.
 struct WordAllocator {
-    /// First set that was never handed out.
+    /// Number of the first set that was never assigned to a latch.
     untouched: usize,
     free: Vec<u32>,
-    /// Counters of the database whose latch has the set, by number of the set.
+    /// Counters of the database whose latch has the set, indexed by number of the set.
     owners: Vec<Option<Arc<LatchCounters>>>,
     /// Number of words of a set that threads may use, from row 1 on.
     words: usize,
-    /// Number of threads that use each row.
+    /// Number of threads that use each row, indexed by row.
     threads: [u32; ROWS],
 }
 
@@ -76,7 +76,7 @@ mod in_force {
     static WORDS: Words = [const { [const { Word(AtomicU64::new(0)) }; SETS] }; ROWS];
     static ALLOCATOR: parking_lot::Mutex<WordAllocator> = parking_lot::Mutex::new(WordAllocator::new());
 
-    /// Number of rows that may be in use, including the background row. Only grows.
+    /// Number of rows that may be in use, including the background row. This number only grows.
     static ROWS_USED: AtomicU64 = AtomicU64::new(2);
 
     thread_local! {
@@ -93,8 +93,9 @@ mod in_force {
         &ALLOCATOR
     }
 
-    /// Sequentially consistent, like all accesses that decide whether a writer sees a reader: a thread enters a row after
-    /// the row was added here, so a writer that does not see the row comes before the reader.
+    /// Returns the number of rows that may be in use. The load is sequentially consistent, like all accesses that decide
+    /// whether a writer sees a reader: a thread enters a row after the row was added to this number, so a writer that does
+    /// not see the row comes before the reader.
     #[inline]
     pub(super) fn rows_used() -> usize {
         (ROWS_USED.load(Ordering::SeqCst) as usize).min(ROWS)
@@ -146,7 +147,7 @@ use in_force::{ROW, all, allocator, rows_used, use_rows};
 /// that have a word keep it.
 pub(crate) fn provide(words: usize) {
     let words = words.clamp(1, MOST_WORDS);
-    // Published before any thread can enter a new row.
+    // The number of rows is published before any thread can enter a new row.
     use_rows(1 + words);
     let mut allocator = allocator().lock();
     allocator.words = allocator.words.max(words);
@@ -155,7 +156,7 @@ pub(crate) fn provide(words: usize) {
 /// Returns the word of a row in a set.
 #[inline(always)]
 pub(super) fn word(row: &'static WordRow, set: usize) -> &'static AtomicU64 {
-    // The remainder spares every reader a bounds check.
+    // The remainder removes the bounds check, which every reader would execute.
     &row[set % SETS].0
 }
 
@@ -176,7 +177,7 @@ pub(super) fn of_set(set: usize) -> impl Iterator<Item = &'static AtomicU64> {
     all()[..rows_used()].iter().map(move |row| word(row, set))
 }
 
-/// Returns this thread's row, which the first call assigns.
+/// Returns this thread's row. The first call assigns it.
 #[inline(always)]
 pub(super) fn own_row() -> &'static WordRow {
     match ROW.with(Cell::get) {
@@ -190,7 +191,7 @@ fn enter_row() -> &'static WordRow {
     let row = allocator().lock().enter_row();
     #[cfg(not(any(loom, shuttle)))]
     if ROW_RELEASER.try_with(|releaser| releaser.0.set(row)).is_err() {
-        // The thread is ending, so it does not occupy the row.
+        // A thread that is ending cannot release the row later, so the row is released here.
         allocator().lock().threads[row] -= 1;
         return &all()[row];
     }
@@ -199,7 +200,7 @@ fn enter_row() -> &'static WordRow {
     row
 }
 
-/// Releases the thread's row when the thread ends.
+/// Guard that releases the thread's row when the thread ends.
 #[cfg(not(any(loom, shuttle)))]
 struct RowReleaser(Cell<usize>);
 

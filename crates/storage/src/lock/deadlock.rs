@@ -1,17 +1,17 @@
-//! Deadlock detection: the transaction that begins to wait searches for deadlocks, and the youngest member of a cycle is
+//! Deadlock detection: a transaction that begins to wait searches for cycles of waits, and the youngest member of a cycle is
 //! aborted.
 //!
 //! Only a transaction that begins to wait can close a cycle of waits: a running transaction waits for nothing, and a grant
 //! makes its owner run. So the requester, once queued, follows the waits-for edges from itself until no cycle leads through
-//! it any more. If two transactions begin to wait at the same time, the later one into the mutex sees the wait of the
-//! earlier. The search visits the nearest owners first. In a long queue behind one holder, each waiter waits for all
-//! requests ahead of it. If the holder in turn waits for the last of them, the cycle to break consists of these two owners
-//! and not of the whole queue.
+//! it any more. If two transactions begin to wait at the same time, the transaction that locks the detector's mutex later
+//! sees the wait of the other. The search visits the nearest owners first. In a long queue behind one holder, each waiter
+//! waits for all requests ahead of it. If the holder in turn waits for the last of these waiters, the cycle to break
+//! consists of these two owners and not of the whole queue.
 //!
 //! A running transaction waits for nothing, unless its *task* (thread or fiber) is blocked in the wait of another
-//! transaction. It then cannot end before that wait does, which is an edge like any other. An abort with a retry cannot
-//! break a cycle with such an edge, because the task waits for itself. So the wait of that task ends with an error of its
-//! own, whatever the age of its transaction.
+//! transaction. It then cannot end before the other transaction's wait ends, which is an edge like any other. An abort with
+//! a retry cannot break a cycle with such an edge, because the task waits for itself. So the wait of this task ends with an
+//! error of its own, whatever the age of its transaction.
 //!
 //! The search latches one bucket (or table queue) at a time, so the edges that it sees may never have existed at the same
 //! time. Before a wait is ended, the queues of all members of the cycle are therefore latched together, in ascending order,
@@ -28,14 +28,14 @@ use super::wait::{WaitOutcome, WaitsFor, Wakes};
 use crate::base::error::LockHolder;
 use crate::base::ids::{Age, SlotId};
 
-/// State of a search, kept between searches to avoid allocations.
+/// State of the deadlock search, kept between searches to avoid allocations.
 #[derive(Default)]
 pub(super) struct Detector {
     /// True for each slot whose owner the search has visited.
     visited: Vec<bool>,
-    /// Visited owners, nearest first. Each has the index in this list of the owner that waits for it.
+    /// Visited owners, nearest first, each with the index in this list of the owner that waits for it.
     frontier: Vec<(SlotId, usize)>,
-    /// The cycle found: each owner waits for the next, and the last for the first.
+    /// The cycle that the search found: each owner waits for the next owner, and the last owner for the first.
     cycle: Vec<SlotId>,
 }
 
@@ -47,14 +47,14 @@ struct LatchedQueues<'a> {
 }
 
 impl LockTable {
-    /// Age of the transaction that runs in a slot, or that ran there last.
+    /// Returns the age of the transaction that runs in a slot, or that ran in the slot last.
     pub(crate) fn age_in(&self, slot: SlotId) -> Age {
         Age(self.slot(slot).age.load(Ordering::Relaxed))
     }
 }
 
 impl LockTable {
-    /// Breaks every deadlock that `requester`, which was just queued, is part of: ends the wait of one member of each cycle.
+    /// Breaks every deadlock that includes `requester`, which was just queued: ends the wait of one member of each cycle.
     pub(super) fn resolve_deadlocks(&self, requester: SlotId) {
         let mut wakes = Wakes::default();
         {
@@ -73,7 +73,7 @@ impl LockTable {
     pub(super) fn withdraw_all(&self) {
         let mut wakes = Wakes::default();
         {
-            // An owner that queues later takes this mutex later, and then sees `closed`.
+            // An owner that queues later locks this mutex later, and then sees `closed`.
             let _detector = self.detector.lock();
             for slot in 0..self.used.load(Ordering::Acquire) {
                 self.withdraw(SlotId(slot as u16), WaitOutcome::Closed, &mut wakes);
@@ -82,15 +82,15 @@ impl LockTable {
         self.deliver(wakes);
     }
 
-    /// Ends the wait of `owner`, unless it has ended, because its thread or fiber has been unwound.
+    /// Ends the wait of `owner`, unless it has already ended. Called if the owner's thread or fiber has been unwound.
     pub(super) fn withdraw_one(&self, owner: SlotId) {
         let mut wakes = Wakes::default();
         self.withdraw(owner, WaitOutcome::Closed, &mut wakes);
         self.deliver(wakes);
     }
 
-    /// Ends the wait of `owner`, unless it has ended, because it exceeded the time limit. Returns the owner that it waited
-    /// for.
+    /// Ends the wait of `owner`, unless it has already ended. Called if the wait exceeded the time limit. Returns the owner
+    /// that `owner` waited for.
     #[cold]
     pub(super) fn withdraw_late(&self, owner: SlotId) -> Option<LockHolder> {
         let mut holder = None;
@@ -138,8 +138,8 @@ impl LockTable {
         }
     }
 
-    /// Ends the wait of one member of `cycle` if the cycle still exists. If the own task of some members is blocked, the
-    /// victim is the youngest of these; otherwise it is the youngest member.
+    /// Ends the wait of one member of `cycle` if the cycle still exists. If the cycle contains members whose own task is
+    /// blocked, the victim is the youngest of these members; otherwise it is the youngest member.
     pub(super) fn break_cycle(&self, cycle: &[SlotId], wakes: &mut Wakes) {
         let mut latched = self.latch_queues(cycle.iter().map(|&owner| self.slot(owner).waits_for()));
         let edges = || cycle.iter().copied().zip(cycle.iter().copied().cycle().skip(1));
@@ -174,7 +174,7 @@ impl LockTable {
         }
     }
 
-    /// Calls `found` with each owner that `owner` appears to wait for.
+    /// Calls `found` with each owner that `owner` appears to wait for, according to reads without latches.
     fn edges_of(&self, owner: SlotId, mut found: impl FnMut(SlotId) -> ControlFlow<()>) {
         match self.slot(owner).waits_for() {
             WaitsFor::Nothing => {
@@ -194,7 +194,8 @@ impl LockTable {
 }
 
 impl LockTable {
-    /// Returns the owner whose wait blocks the task of `owner`. `owner` itself does not wait.
+    /// Returns the owner whose wait blocks the task of `owner`. `None` if the task is not blocked. `owner` itself does not
+    /// wait.
     fn waits_in_task_of(&self, owner: SlotId) -> Option<SlotId> {
         let used = self.used.load(Ordering::Acquire);
         (0..used).map(|slot| SlotId(slot as u16)).find(|&other| self.is_blocked_by_wait_of(owner, other))
@@ -264,7 +265,7 @@ impl<'a> LatchedQueues<'a> {
     fn waits(&mut self, locks: &LockTable, owner: SlotId, other: SlotId) -> bool {
         let waits_for = locks.slot(owner).waits_for();
         if waits_for == WaitsFor::Nothing {
-            // The wait of `other` is verified by its own edge.
+            // The edge of `other` in the cycle verifies the wait of `other`.
             return locks.is_blocked_by_wait_of(owner, other);
         }
         let mut waits = false;

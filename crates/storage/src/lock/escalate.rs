@@ -1,9 +1,10 @@
-//! Escalation: many record locks of one owner in one table become one table lock.
+//! Lock escalation: many record locks of one owner in one table are replaced by one table lock.
 //!
-//! At `escalate_at` record locks, the next request attempts to lock the table: in S if the owner only reads records there
-//! (with IX this results in SIX), otherwise in X. Then the record locks that the table lock covers are released. Escalation
-//! never waits: if another owner's lock is in the way, the owner continues with record locks and tries again `escalate_at`
-//! locks later. If escalation waited, a statement that needs only records could deadlock on tables.
+//! At `escalate_at` record locks, the next request attempts to lock the table: in S if the owner only reads records of the
+//! table (together with IX this results in SIX), otherwise in X. Then the record locks that the table lock covers are
+//! released. Escalation never waits: if another owner's lock prevents the table lock, the owner continues with record locks
+//! and tries again `escalate_at` record locks later. If escalation waited, a statement that needs only record locks could
+//! deadlock on tables.
 //!
 //! Escalation visits all locks of the owner and releases many of them, which takes too long under a page latch. A request
 //! that may be made under latches ([`LockOwner::try_acquire`]) therefore answers "would block" when escalation is due. Its
@@ -20,7 +21,7 @@ impl LockOwner {
     pub(crate) fn covers(&self, table: u32, key: KeyMode, gap: bool) -> bool {
         let allows = |mode: TableMode| match mode {
             TableMode::X => true,
-            // A gap lock only excludes inserts by other owners, and so does a table lock of this strength.
+            // A gap lock only excludes inserts by other owners, and S and SIX on the table exclude these inserts too.
             TableMode::S | TableMode::SIX => key <= KeyMode::S,
             _ => false,
         };
@@ -28,14 +29,14 @@ impl LockOwner {
         allows(self.mode(table))
     }
 
-    /// Returns true if the owner may write any record of `table` without a record lock. The records that it has deleted
-    /// there have no record lock either.
+    /// Returns true if the owner may write any record of `table` without a record lock. The records that the owner has
+    /// deleted in the table then have no record lock either.
     pub(crate) fn writes_unnamed(&self, table: u32) -> bool {
         self.covers(table, KeyMode::X, true)
     }
 
-    /// Returns the relation of a claim to the owner's table lock: covered by it, in need of a record lock, or delayed
-    /// because escalation is due.
+    /// Returns the relation of a claim to the owner's table lock: the table lock covers the claim, the claim needs a record
+    /// lock, or the claim has to wait because escalation is due.
     #[inline]
     pub(super) fn table_coverage(&mut self, table: u32, claim: GapMode, blocked: IfBlocked) -> TableCoverage {
         let usage = self.usage(table);
@@ -74,8 +75,8 @@ impl LockOwner {
         let writes =
             self.arena.iter().any(|r| !r.is_free() && r.table.get() == table && r.held.get().key() >= KeyMode::U);
         let mode = if writes { TableMode::X } else { TableMode::S };
-        // An owner that locks the whole table sees neither an owner without an intention on it nor the record locks of such
-        // an owner.
+        // An attempt to lock the whole table ignores an owner that has no intention on the table, and does not see the
+        // record locks of such an owner.
         if self.mode(table) != TableMode::None
             && matches!(self.attempt_table(table, mode, IfBlocked::GiveUp), Attempt::Done(_))
         {
@@ -89,7 +90,7 @@ impl LockOwner {
         self.refresh_limit(table);
     }
 
-    /// Releases the record locks of `table` that the table lock makes unnecessary.
+    /// Releases the record locks in `table` that the table lock makes unnecessary.
     fn release_covered(&mut self, table: u32) {
         let all: Vec<u32> = self
             .arena

@@ -1,10 +1,10 @@
 //! Inserts: check that a key may be inserted into a gap.
 //!
 //! A request to insert leaves no trace if it is granted at once: the new key's own X lock, taken under the same page latch,
-//! protects the key from then on. If it has to wait, it is queued on the name of the next larger key like any other request.
-//! It stays there, granted, until the transaction ends. So readers whose ranges include the new key queue behind it, and
-//! cannot lock the gap again before the inserter continues. This costs them nothing, because they would have to wait for the
-//! new key itself.
+//! protects the key from then on. A request that has to wait is queued on the name of the next larger key like any other
+//! request. It stays in the queue, granted, until the transaction ends. So readers whose ranges include the new key queue
+//! behind the request, and cannot lock the gap again before the inserter continues. These readers lose nothing, because they
+//! would have to wait for the new key itself.
 
 use super::LockRefusal;
 use super::mode::{GapMode, KeyMode, RecordMode};
@@ -14,16 +14,17 @@ use super::queue::{self, LockRequestView};
 use super::wait::WaitsFor;
 use crate::base::mutant::{Mutant, is_mutant};
 
-/// Result of a check for an insert.
+/// Result of the check for an insert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum InsertCheck {
-    /// No other transaction has read this position. Lock the new key in mode X.
+    /// No other transaction has read the position of the new key. The caller locks the new key in mode X.
     Granted,
-    /// No other transaction has read this position, but the inserter has read the gap from this prefix on. The new key
-    /// splits the gap, so lock it in mode X *and* its gap, with this prefix.
+    /// No other transaction has read the position of the new key, but the inserter has read the gap from this prefix on. The
+    /// new key splits the gap, so the caller locks the key in mode X *and* its gap, with this prefix.
     OwnGap(Prefix),
-    /// Other transactions have read this position. Release the page, call [`LockOwner::wait_insert`], then start again.
+    /// Other transactions have read the position of the new key. The caller releases the page, calls
+    /// [`LockOwner::wait_insert`], then starts again.
     Blocked,
 }
 
@@ -59,8 +60,8 @@ impl LockOwner {
         LockRequestView { owner: self.slot, table, name: next, claim, converting: false, queued: None }
     }
 
-    /// Waits until a key with the prefix `key` may be inserted below `next`. The caller holds no latch. After that it
-    /// searches the position again and repeats [`LockOwner::check_insert`].
+    /// Waits until a key with the prefix `key` may be inserted below `next`. The caller holds no latch. After the wait the
+    /// caller searches the position again and repeats [`LockOwner::check_insert`].
     pub(crate) fn wait_insert(&mut self, table: u32, next: LockName, key: Prefix) -> Result<(), LockRefusal> {
         match self.attempt_insert(table, next, key, IfBlocked::Queue)? {
             Attempt::Done(()) | Attempt::Blocked => Ok(()),

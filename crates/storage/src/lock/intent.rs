@@ -1,23 +1,23 @@
-//! Table locks. Intention locks are granted without a queue.
+//! Table locks, including intention locks, which are granted without a queue.
 //!
 //! Every transaction takes IS or IX on every table that it touches, and these modes never exclude each other. So an
-//! intention lock is only a byte in the owner's own row ([`OwnerSlot::modes`]), and it is granted as long as the table's
-//! `strong` word is 0. An owner that requests S, SIX or X takes the table's mutex, raises `strong`, and then sweeps the rows
-//! of all owners.
+//! intention lock is only a byte in the owner's own array of modes ([`OwnerSlot::modes`]), and it is granted as long as the
+//! table's `strong` word is 0. An owner that requests S, SIX or X takes the table's mutex, raises `strong`, and then reads
+//! the arrays of all owners (the sweep).
 //!
 //! **Handshake.** The owner that requests an intention writes its byte, changes its slot's `handshake`, and reads `strong`.
 //! The owner that requests the whole table raises `strong`, changes every slot's `handshake`, and reads the bytes. The two
-//! changes of one slot's `handshake` are ordered, and the later one acquires the writes that the earlier one released. So
-//! either the first owner sees `strong` raised and takes its byte back, or the sweep sees the byte. The same order makes a
-//! release safe: either the sweep sees that the byte is cleared, or the releasing owner sees `strong` and then grants
-//! requests from the queue.
+//! changes of one slot's `handshake` are ordered, and the later change acquires the writes that the earlier change released.
+//! So either the first owner sees `strong` raised and clears its byte again, or the sweep sees the byte. The same order
+//! makes a release safe: either the sweep sees that the byte is cleared, or the releasing owner sees `strong` and then
+//! grants requests from the queue.
 //!
 //! While `strong` is not 0, all requests and releases for the table go through its queue, in order of arrival.
 //!
-//! **Low table numbers and others.** Most databases have few tables with low numbers: their modes and words are in arrays of
-//! fixed length. For a table with another number, an owner stores data only while a transaction uses the table: its mode is
-//! in a map of the owner's slot. Only a sweep ever waits for the mutex of this map, and the mutex also orders the two sides
-//! of the handshake. So memory does not grow with the number of tables times the number of owners.
+//! **Tables with low numbers, and other tables.** Most databases have few tables with low numbers: their modes and words are
+//! in arrays of fixed length. For a table with another number, an owner stores data only while a transaction uses the table:
+//! the owner's mode is in a map of its slot. Only a sweep ever waits for the mutex of this map, and the mutex also orders
+//! the two sides of the handshake. So memory does not grow with the number of tables times the number of owners.
 
 use std::ops::ControlFlow;
 
@@ -32,18 +32,18 @@ use crate::base::segmented_array::SegmentedArray;
 
 /// Data about tables that all owners share.
 pub(super) struct Tables {
-    /// `strong` words of the tables with low numbers; not 0 while S, SIX or X is held or a request waits. They form one
-    /// array, because a transaction reads one word for each table it touches, and these words are then in one or two cache
-    /// lines.
+    /// `strong` words of the tables with low numbers. A word is not 0 while an owner holds the table in S, SIX or X, or a
+    /// request for the table waits. The words form one array, because a transaction reads one word for each table that it
+    /// touches, and these words are then in one or two cache lines.
     pub(super) strong: Arc<[AtomicU32]>,
-    /// Shared data of all tables, by table number.
+    /// Data about each table that all owners share, indexed by table number.
     all: SegmentedArray<SharedTable>,
 }
 
 /// Data about one table that all owners share.
 #[derive(Default)]
 pub(super) struct SharedTable {
-    /// Like [`Tables::strong`], for a table whose number is not low.
+    /// Word with the same meaning as [`Tables::strong`], for a table whose number is not low.
     strong: AtomicU32,
     pub(super) queue: Mutex<TableQueue>,
     pub(super) counters: TableCounters,
@@ -71,12 +71,13 @@ impl Tables {
         }
     }
 
-    /// Marks a table as dropped. The caller's owner holds it in X.
+    /// Marks a table as dropped. The caller holds the table in X.
     pub(super) fn mark_dropped(&self, table: u32) {
         self.queue(table).is_dropped = true;
     }
 
-    /// Makes the number of a dropped table available for another table. No owner that knew the dropped table is left.
+    /// Makes the number of a dropped table available for another table. All owners that used the dropped table have ended
+    /// their transactions.
     pub(super) fn reuse_number(&self, table: u32) {
         let shared = self.of(table);
         let mut queue = shared.queue.lock();
@@ -87,11 +88,12 @@ impl Tables {
     }
 }
 
-/// Holders of a table in S, SIX or X, and waiters for it in any mode: conversions first, then in order of arrival.
+/// Queue of one table: the owners that hold it in S, SIX or X, and the requests that wait for it in any mode (conversions
+/// first, then in order of arrival).
 #[derive(Default)]
 pub(super) struct TableQueue {
-    /// True if the table was dropped. Its `strong` word then stays above 0, so every request for it goes through the queue
-    /// and gets the error.
+    /// True if the table was dropped. Its `strong` word then stays above 0, so every request for the table goes through the
+    /// queue and gets the error.
     is_dropped: bool,
     granted: Vec<(SlotId, TableMode)>,
     waiters: Vec<TableWaiter>,
@@ -111,8 +113,8 @@ impl TableWaiter {
 }
 
 impl TableQueue {
-    /// Calls `found` with every owner that `ask` must wait for; `ahead` waiters precede it. The rules are the same as in
-    /// [`super::queue::LockRequestView::blockers`].
+    /// Calls `found` with every owner that the request `ask` must wait for. `ahead` waiting requests precede `ask`. The
+    /// rules are the same as in [`super::queue::LockRequestView::blockers`].
     fn blockers(
         &self,
         locks: &LockTable,
@@ -183,7 +185,8 @@ impl TableQueue {
         self.waiters.iter().position(|w| w.owner == owner)
     }
 
-    /// Calls `found` with the owners that `owner` waits for in this queue; with none if it does not wait here.
+    /// Calls `found` with each owner that `owner` waits for in this queue. Does not call `found` if `owner` does not wait in
+    /// this queue.
     pub(super) fn blockers_of(
         &self,
         locks: &LockTable,
@@ -221,7 +224,7 @@ impl TableQueue {
 }
 
 impl LockTable {
-    /// Iterates over the slots that may have a mode in some table, and performs the sweep's half of the handshake for each.
+    /// Iterates over the slots that may have a mode in some table. Performs the sweep's half of the handshake for each slot.
     fn swept_slots(&self) -> impl Iterator<Item = (SlotId, &OwnerSlot)> {
         // The read-modify-write also orders a concurrent `attach`: either the new owner sees `strong`, or the sweep sees the
         // owner.
@@ -234,8 +237,8 @@ impl LockTable {
 }
 
 impl LockOwner {
-    /// Announces that records of `table` will be read (`IS`) or written (`IX`). Waits while other owners have locked the
-    /// whole table, so the caller holds no latch.
+    /// Takes an intention lock on `table`, for reads (`IS`) or writes (`IX`) of its records. Waits while other owners have
+    /// locked the whole table, so the caller holds no latch.
     #[inline]
     pub(crate) fn intent(&mut self, table: u32, mode: TableMode) -> Result<(), LockRefusal> {
         debug_assert!(!mode.is_strong());
@@ -258,14 +261,14 @@ impl LockOwner {
             }
             return Ok(());
         }
-        // Another owner may be waiting for the mode that this attempt held briefly: `lock_slowly` serves the queue before it
-        // waits.
+        // Another owner may wait because of the mode that this attempt held briefly. `lock_slowly` serves the queue before
+        // it waits.
         self.set_mode(table, held);
         self.lock_slowly(table, mode)
     }
 
-    /// Announces that records of `table` will be read (`IS`) or written (`IX`). Returns false if another owner has locked
-    /// the whole table or waits to lock it. Never waits.
+    /// Takes an intention lock on `table`, for reads (`IS`) or writes (`IX`) of its records. Returns false if another owner
+    /// has locked the whole table or waits to lock it. Never waits.
     ///
     /// # Errors
     /// Fails with [`LockRefusal::Dropped`] if the table was dropped.
@@ -279,8 +282,8 @@ impl LockOwner {
         Ok(granted)
     }
 
-    /// Locks the whole `table` in `mode`. Waits while other owners hold or await excluding modes. The caller holds no latch.
-    /// See [`LockOwner::covers`] for the record locks that this makes unnecessary.
+    /// Locks the whole `table` in `mode`. Waits while other owners hold or have requested excluding modes. The caller holds
+    /// no latch. See [`LockOwner::covers`] for the record locks that the table lock makes unnecessary.
     pub(crate) fn lock_table(&mut self, table: u32, mode: TableMode) -> Result<(), LockRefusal> {
         if self.mode(table).covers(mode) {
             return Ok(());
@@ -293,14 +296,15 @@ impl LockOwner {
             Attempt::Done(_) | Attempt::Blocked => {}
             Attempt::Queued => drop(self.finish_wait()?),
         }
-        // Also reached by a lock request that waited while the table was dropped.
+        // A lock request that waited while the table was dropped also fails here.
         if self.locks.tables.queue(table).is_dropped {
             return Err(LockRefusal::Dropped);
         }
         Ok(())
     }
 
-    /// Locks `table` through its queue if possible, or queues the request, or reports that it is blocked.
+    /// Locks `table` through its queue if possible. If other owners block the request, queues it or gives up, as `blocked`
+    /// says.
     #[cold]
     pub(super) fn attempt_table(&mut self, table: u32, mode: TableMode, blocked: IfBlocked) -> Attempt<Acquired> {
         let held = self.mode(table);
@@ -337,7 +341,7 @@ impl LockOwner {
         attempt
     }
 
-    /// Updates the owner's own data after a table's mode may have changed.
+    /// Updates the owner's own data about a table after the owner's mode in the table may have changed.
     pub(super) fn note_table(&mut self, table: u32) {
         if self.mode(table) != TableMode::None && !self.touched.contains(&table) {
             self.touched.push(table);
@@ -345,7 +349,7 @@ impl LockOwner {
         self.refresh_limit(table);
     }
 
-    /// Returns true if no lock on the whole table is held or requested.
+    /// Returns true if no owner holds or has requested a lock on the whole table.
     #[inline]
     fn is_weak(&self, table: u32) -> bool {
         let strong = match self.strong.get(table as usize) {
@@ -355,7 +359,7 @@ impl LockOwner {
         strong.load(Ordering::Acquire) == 0
     }
 
-    /// The owner's own data about `table`.
+    /// Returns the owner's own data about `table`.
     #[inline]
     pub(super) fn usage(&mut self, table: u32) -> &mut TableUse {
         if self.tables.len() <= table as usize {
@@ -418,7 +422,7 @@ impl LockOwner {
     #[cold]
     fn release_sparse(&mut self) {
         self.shared().release_sparse();
-        // The capacity that one transaction on many tables needed is not kept.
+        // A large capacity, which one transaction on many tables needed, is not kept.
         if self.sparse.capacity() > MAX_KEPT_CAPACITY {
             self.sparse = SparseTableMap::default();
             self.touched.shrink_to(MAX_KEPT_CAPACITY);

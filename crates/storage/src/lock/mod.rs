@@ -40,30 +40,30 @@ use sync::{Arc, AtomicBool, AtomicUsize, Mutex, Ordering};
 use table::Buckets;
 use wait::OwnerSlot;
 
-/// Tables with numbers below this use arrays: one byte for each owner in use, and up to twelve bytes more. Debug builds have
-/// a low limit, so that their tests use both representations.
+/// Tables with numbers below this use arrays: for each table one byte for each owner in use, and up to twelve bytes more.
+/// Debug builds have a low limit, so that their tests use both representations.
 pub(crate) const DENSE_TABLES: usize = if cfg!(debug_assertions) { 16 } else { 1024 };
 
-/// Sizes of a lock table.
+/// Sizes and limits of a lock table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LockOptions {
-    /// Number of buckets of the hash table of record locks, 8 bytes each. Rounded up to a power of two.
+    /// Number of buckets of the hash table of record locks, rounded up to a power of two. Each bucket takes 8 bytes.
     pub(crate) buckets: usize,
     /// Page size of the memory that holds the buckets.
     pub(crate) memory: PageSize,
     /// Maximum number of owners (running transactions).
     pub(crate) slots: usize,
-    /// Tables with numbers below this use arrays, others use maps.
+    /// Number of tables whose modes are in arrays: tables with numbers below this use arrays, other tables use maps.
     pub(crate) dense_tables: usize,
     /// Maximum number of record locks of one owner, rounded up to whole chunks of 64.
     pub(crate) records_per_owner: usize,
-    /// Number of record locks of one owner in one table at which it attempts to lock the table instead.
+    /// Number of record locks of one owner in one table at which the owner attempts to lock the table instead.
     pub(crate) escalate_at: u32,
     /// Maximum duration of a wait. `None` for no limit.
     pub(crate) timeout: Option<Duration>,
     /// Seed of the hash function of lock names.
     pub(crate) seed: u64,
-    /// Number of hashed bits of a name.
+    /// Number of hashed bits of a lock name.
     pub(crate) name_bits: u32,
 }
 
@@ -87,25 +87,25 @@ impl Default for LockOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum LockRefusal {
-    /// The transaction was chosen as the victim of a deadlock. It must roll back, and may then be run again.
+    /// The transaction was chosen as the victim of a deadlock. It must roll back, and may then be retried.
     #[error("deadlock: rolled back so that others can go on; run the transaction again")]
     Deadlock {
         /// Table in which the transaction waited.
         table: u32,
     },
-    /// The lock is held by another transaction of the waiting task. The task would have to end that transaction first.
+    /// The lock is held by another transaction of the waiting task. The task would have to end the other transaction first.
     #[error("another transaction of this thread or fiber is in the way; end that first")]
     OwnTask,
     /// The wait reached its time limit.
     #[error("waited too long")]
     TimedOut {
-        /// One of the transactions that blocked the request.
+        /// One of the transactions that blocked the request. `None` if it is not known.
         holder: Option<LockHolder>,
     },
     /// The transaction has the maximum number of record locks.
     #[error("more than {limit} record locks in one transaction; lock the table, or commit more often")]
     TooManyLocks {
-        /// The limit, from [`LockOptions::records_per_owner`].
+        /// Maximum number of record locks, from [`LockOptions::records_per_owner`].
         limit: usize,
     },
     /// The lock table was closed while the transaction waited.
@@ -116,13 +116,13 @@ pub(crate) enum LockRefusal {
     Dropped,
 }
 
-/// All locks of a database.
+/// All locks of a database, with the owners that hold them.
 pub(crate) struct LockTable {
     /// Hash function of lock names.
     pub(crate) names: Names,
     buckets: Buckets,
     slots: Box<[OwnerSlot]>,
-    /// Number of the first slot that was never attached.
+    /// Number of the first slot that no owner was ever attached to.
     used: AtomicUsize,
     tables: Tables,
     detector: Mutex<Detector>,
@@ -154,12 +154,12 @@ impl LockTable {
         }))
     }
 
-    /// Address range of the hash table of record locks.
+    /// Returns the address range of the hash table of record locks.
     pub(crate) fn range(&self) -> Range<usize> {
         self.buckets.range()
     }
 
-    /// Creates the owner of `slot`, for all transactions that run in this slot, one after the other.
+    /// Creates the owner of `slot`. The owner serves all transactions that run in this slot, one after the other.
     ///
     /// # Panics
     /// Panics if `slot` is out of range or already has an owner.
@@ -184,13 +184,13 @@ impl LockTable {
         self.buckets.prefetch(name);
     }
 
-    /// Returns true if any owner holds or waits for `name`, for any of the keys that share it. The caller has latched the
-    /// page that contains the key, so that no owner can create a new reference from the content of the page.
+    /// Returns true if any owner holds or waits for `name`, for any of the keys that share the name. The caller has latched
+    /// the page that contains the key, so that no owner can create a new reference from the content of the page.
     pub(crate) fn is_referenced(&self, name: LockName) -> bool {
         self.is_referenced_by(name, |_| true)
     }
 
-    /// Like [`LockTable::is_referenced`], but only for owners other than `owner`.
+    /// Like [`LockTable::is_referenced`], but ignores the requests of `owner`.
     #[cfg(test)]
     pub(crate) fn is_referenced_by_others(&self, owner: &LockOwner, name: LockName) -> bool {
         self.is_referenced_by(name, |other| other != owner.slot())
@@ -202,7 +202,7 @@ impl LockTable {
         !bucket.is_empty_now() && bucket.latch().iter().any(|r| r.name.get() == name && counts(r.owner))
     }
 
-    /// Marks a table as dropped: all later requests fail with [`LockRefusal::Dropped`], and so do those that are waiting. The
+    /// Marks a table as dropped: all later and all waiting requests for the table fail with [`LockRefusal::Dropped`]. The
     /// caller holds the table in X.
     pub(crate) fn mark_table_dropped(&self, table: u32) {
         self.tables.mark_dropped(table);
@@ -220,7 +220,7 @@ impl LockTable {
         self.withdraw_all();
     }
 
-    /// Counters since the lock table was created, summed over all owners.
+    /// Returns the values of the counters since the lock table was created, summed over all owners.
     pub(crate) fn stats(&self) -> LockStats {
         let mut sum = LockStats::default();
         for slot in &self.slots[..self.used.load(Ordering::Acquire)] {
@@ -229,7 +229,7 @@ impl LockTable {
         sum
     }
 
-    /// Counters of one table.
+    /// Returns the values of the counters of one table.
     #[cfg(test)]
     pub(crate) fn table_stats(&self, table: u32) -> LockStats {
         self.tables.of(table).counters.read()

@@ -10,20 +10,20 @@ use super::name::Prefix;
 /// | **U** | yes | yes | no | no |
 /// | **X** | yes | no | no | no |
 ///
-/// U announces a later X. It is granted beside readers, but no reader is granted beside it. So the conversion of its holder
-/// to X waits only for readers that were granted before. Two readers that both request X deadlock; two owners cannot hold U
-/// at the same time.
+/// U announces a later X. U is granted beside readers, but no reader is granted beside U. So the conversion of its holder to
+/// X waits only for readers that were granted before. Two readers that both request X deadlock; two owners cannot hold U at
+/// the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(u8)]
 pub(crate) enum KeyMode {
     /// The record is not locked (a lock on the gap alone).
     #[default]
     None = 0,
-    /// Read.
+    /// Lock for a read.
     S = 1,
-    /// Read now, and probably write later.
+    /// Lock for a read that a write by the same owner will probably follow.
     U = 2,
-    /// Write.
+    /// Lock for a write.
     X = 3,
 }
 
@@ -49,12 +49,12 @@ impl RecordMode {
     pub(crate) const X: RecordMode = RecordMode(3);
     /// Lock on the gap below the key alone: for a read that found nothing.
     pub(crate) const GAP: RecordMode = RecordMode(GAP);
-    /// Lock on the record and on the gap below it: one step of a range read.
+    /// Lock on the record and on the gap below it, for one step of a range read.
     #[cfg(test)]
     pub(crate) const S_GAP: RecordMode = RecordMode(1 | GAP);
-    /// Lock on a record to be written, in a range that was read.
+    /// Lock on the record and on the gap below it, to write a record in a range that was read.
     pub(crate) const X_GAP: RecordMode = RecordMode(3 | GAP);
-    /// Request to insert into the gap below the key. Never requested by callers.
+    /// Request to insert into the gap below the key. Callers never request this mode.
     pub(super) const INSERT: RecordMode = RecordMode(INSERT);
 
     /// Creates a mode with key part `key`, and with the gap part if `gap` is true.
@@ -63,7 +63,7 @@ impl RecordMode {
         RecordMode(key as u8 | if gap { GAP } else { 0 })
     }
 
-    /// The key part.
+    /// Returns the key part of the mode.
     #[inline]
     pub(crate) const fn key(self) -> KeyMode {
         match self.0 & KEY {
@@ -92,7 +92,7 @@ impl RecordMode {
         self.0 & INSERT != 0
     }
 
-    /// Returns the weakest mode that covers both.
+    /// Returns the weakest mode that covers both modes.
     #[inline]
     pub(crate) fn union(self, other: RecordMode) -> RecordMode {
         RecordMode((self.0 & KEY).max(other.0 & KEY) | ((self.0 | other.0) & !KEY))
@@ -116,7 +116,7 @@ pub(super) struct GapMode {
 }
 
 impl GapMode {
-    /// Returns true if `self`, held or queued earlier, keeps `later` of another owner waiting.
+    /// Returns true if the request `self`, held or queued earlier, makes the request `later` of another owner wait.
     #[inline]
     pub(super) fn excludes(self, later: GapMode) -> bool {
         // Bit r of entry h: key part h excludes a request for key part r.
@@ -126,15 +126,15 @@ impl GapMode {
             || (self.mode.is_insert() && later.mode.gap() && self.low >= later.low)
     }
 
-    /// Returns true if an owner that holds `self` need not request `other`.
+    /// Returns true if an owner that holds `self` need not request `other`, because `self` covers it.
     #[inline]
     pub(super) fn covers(self, other: GapMode) -> bool {
         self.mode.0 & KEY >= other.mode.0 & KEY && (!other.mode.gap() || (self.mode.gap() && self.low <= other.low))
     }
 
-    /// Returns the part of the request `self` that exceeds `held`. A key part that is already held is not compared with
-    /// other owners again: a U may since have been granted beside this reader's S, and the reader would wait for it
-    /// unnecessarily.
+    /// Returns the part of the request `self` that exceeds the held mode `held`. A key part that is already held is not
+    /// compared with other owners again: another owner's U may since have been granted beside this reader's S, and the
+    /// reader would wait for that owner unnecessarily.
     pub(super) fn beyond(self, held: GapMode) -> GapMode {
         let mut mode = self.mode.0;
         if mode & KEY <= held.mode.0 & KEY {
@@ -146,7 +146,7 @@ impl GapMode {
         GapMode { mode: RecordMode(mode), low: self.low }
     }
 
-    /// Returns the weakest claim that covers both.
+    /// Returns the weakest claim that covers both claims.
     #[inline]
     pub(super) fn union(self, other: GapMode) -> GapMode {
         let low = match (self.mode.gap(), other.mode.gap()) {
@@ -171,7 +171,7 @@ impl GapMode {
 #[repr(u8)]
 #[allow(clippy::upper_case_acronyms)] // the names every textbook uses
 pub(crate) enum TableMode {
-    /// No lock.
+    /// No lock on the table.
     #[default]
     None = 0,
     /// Intention to read some records.
@@ -190,14 +190,14 @@ use TableMode::{IS, IX, S, SIX, X};
 
 const TABLE_MODES: [TableMode; 6] = [TableMode::None, IS, IX, S, SIX, X];
 
-/// Bit b of entry a is set if a and b are compatible.
+/// Bit b of entry a is set if the modes a and b are compatible.
 const COMPATIBLE: [u8; 6] = [0b111111, 0b011111, 0b000111, 0b001011, 0b000011, 0b000001];
 
-/// Bit b of entry a is set if a allows everything that b allows.
+/// Bit b of entry a is set if mode a allows everything that mode b allows.
 const COVERS: [u8; 6] = [0b000001, 0b000011, 0b000111, 0b001011, 0b011111, 0b111111];
 
 impl TableMode {
-    /// Converts a slot's byte into a mode.
+    /// Converts a byte of an owner's slot into a mode.
     #[inline]
     pub(super) fn from_byte(byte: u8) -> TableMode {
         TABLE_MODES[usize::from(byte)]
@@ -209,13 +209,13 @@ impl TableMode {
         COMPATIBLE[self as usize] >> other as u8 & 1 != 0
     }
 
-    /// Returns true if a holder of `self` need not request `other`.
+    /// Returns true if a holder of `self` need not request `other`, because `self` covers it.
     #[inline]
     pub(crate) fn covers(self, other: TableMode) -> bool {
         COVERS[self as usize] >> other as u8 & 1 != 0
     }
 
-    /// Returns the weakest mode that covers both.
+    /// Returns the weakest mode that covers both modes.
     pub(crate) fn union(self, other: TableMode) -> TableMode {
         match (self, other) {
             (IX, S) | (S, IX) => SIX,
@@ -294,7 +294,7 @@ mod tests {
                     if c.covers(a) && c.covers(b) {
                         assert!(c.covers(u), "{a:?} {b:?} {u:?} {c:?}");
                     }
-                    // Correctness of `covers`: the stronger claim excludes every owner that the weaker claim excludes.
+                    // Required property of `covers`: the stronger claim excludes every owner that the weaker claim excludes.
                     if a.covers(b) && b.excludes(c) {
                         assert!(a.excludes(c), "{a:?} {b:?} {c:?}");
                     }

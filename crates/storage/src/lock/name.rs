@@ -9,8 +9,8 @@ use crate::base::ids::IndexId;
 
 /// Lock name of one key of one index, or of the end of an index: index and key hashed into 64 bits by [`Names`].
 ///
-/// Two keys with the same name share their locks: their transactions wait for each other more than necessary, never less. A
-/// name identifies a key for locks only. Names are never stored.
+/// Two keys with the same name share their locks: their transactions wait for each other more often than necessary, never
+/// less often. A name identifies a key for locks only. Names are never stored.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub(crate) struct LockName(pub(super) u64);
 
@@ -21,21 +21,21 @@ const INDEX_ODD: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Bits of a name that select a region of the buckets.
 const REGION: u64 = 0xE000_0000_0000_0000;
 
-/// Region bits of a key. Keys with the same first bytes fall into the same eighth of the buckets, whatever their index.
-/// Workers on different parts of the key space (tenants, warehouses) then write different cache lines, and their own buckets
-/// are close together.
+/// Returns the region bits of a key. Keys with the same first bytes fall into the same eighth of the buckets, whatever their
+/// index. Workers on different parts of the key space (tenants, warehouses) then write different cache lines, and the
+/// buckets of one worker are close together.
 #[inline]
 fn region(key: &[u8]) -> u64 {
     let first = key.first_chunk::<4>().map_or(0, |first| u64::from(u32::from_be_bytes(*first)));
     first.wrapping_mul(INDEX_ODD) & REGION
 }
 
-/// Hash function for the lock names of a database. Its seed is specific to the database, so keys that share a name in one
-/// database do not in another, and no client can compute colliding keys in advance.
+/// Hash function for the lock names of a database. The seed is specific to the database, so keys that share a name in one
+/// database do not share it in another, and no client can compute colliding keys in advance.
 #[derive(Debug)]
 pub(crate) struct Names {
     seed: SharedSeed,
-    /// Mask of the hash bits that a name keeps.
+    /// Mask of the hash bits that a name contains.
     kept: u64,
 }
 
@@ -43,13 +43,13 @@ pub(crate) struct Names {
 pub(crate) const NAME_BITS: u32 = REGION.count_zeros();
 
 impl Names {
-    /// Creates the hash function from `seed`, with `bits` hashed bits: at most [`NAME_BITS`], and fewer only to make keys
-    /// share names.
+    /// Creates the hash function from `seed`, with `bits` hashed bits: at most [`NAME_BITS`]. Tests use fewer
+    /// bits, so that keys share names.
     pub(crate) const fn new(seed: u64, bits: u32) -> Names {
         Names { seed: SharedSeed::from_u64(seed), kept: if bits < NAME_BITS { (1 << bits) - 1 } else { !REGION } }
     }
 
-    /// Lock name of `key` in `index`.
+    /// Returns the lock name of `key` in `index`.
     #[inline]
     pub(crate) fn of(&self, index: IndexId, key: &[u8]) -> LockName {
         let seed = KEY_SEED ^ u64::from(index.0).wrapping_mul(INDEX_ODD);
@@ -58,7 +58,7 @@ impl Names {
         LockName(hasher.finish() & self.kept | region(key))
     }
 
-    /// Lock name of the end of `index`. The gap below it is above every key.
+    /// Returns the lock name of the end of `index`. The gap below this name is above every key.
     #[inline]
     pub(crate) fn supremum(&self, index: IndexId) -> LockName {
         let seed = SUPREMUM_SEED ^ u64::from(index.0).wrapping_mul(INDEX_ODD);
@@ -72,22 +72,22 @@ impl Names {
 static OF_TESTS: Names = Names::new(1, NAME_BITS);
 
 impl LockName {
-    /// Arbitrary value that marks an empty entry.
+    /// Name that marks an empty entry. The value is arbitrary.
     pub(crate) const NONE: LockName = LockName(0);
 
-    /// Some bits of the name, for small tables indexed by name.
+    /// Returns the low bits of the name, for small tables indexed by name.
     #[inline]
     pub(crate) fn low_bits(self) -> usize {
         self.0 as usize & 0xFFFF
     }
 
-    /// Lock name of `key` in `index`, in the database of the tests.
+    /// Returns the lock name of `key` in `index`, in the database of the tests.
     #[cfg(test)]
     pub(crate) fn new(index: IndexId, key: &[u8]) -> LockName {
         OF_TESTS.of(index, key)
     }
 
-    /// Lock name of the end of `index`, in the database of the tests.
+    /// Returns the lock name of the end of `index`, in the database of the tests.
     #[cfg(test)]
     pub(crate) fn supremum(index: IndexId) -> LockName {
         OF_TESTS.supremum(index)
@@ -103,23 +103,23 @@ impl std::fmt::Debug for LockName {
 /// The first 16 bytes of a key, padded with zeros, in the order of the keys: the low bound of a gap lock, or the position of
 /// an insert.
 ///
-/// Keys that differ only after byte 16 have the same prefix, so an insert may wait for a reader that stopped just above it.
-/// An insert never passes a reader that has read its position.
+/// Keys that differ only after byte 16 have the same prefix, so an insert may wait for a reader that stopped just above the
+/// new key. An insert never passes a reader that has read the position of the new key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub(crate) struct Prefix(u128);
 
 impl Prefix {
-    /// Below every key: covers the whole gap.
+    /// Prefix below every key. A gap lock with this low bound covers the whole gap.
     pub(crate) const MIN: Prefix = Prefix(0);
 
-    /// Prefix of `key`.
+    /// Returns the prefix of `key`.
     #[inline]
     pub(crate) fn of(key: &[u8]) -> Prefix {
         if let Some(first) = key.first_chunk::<16>() {
             return Prefix(u128::from_be_bytes(*first));
         }
         if let (Some(first), Some(last)) = (key.first_chunk::<8>(), key.last_chunk::<8>()) {
-            // `last` overlaps `first` by 16 - len bytes; shifting in two steps because it may be all 64 bits.
+            // `last` overlaps `first` by 16 - len bytes. The shift has two steps because it may be 64 bits long.
             let half = 4 * (16 - key.len() as u32);
             let low = u64::from_be_bytes(*last) << half << half;
             return Prefix(u128::from(u64::from_be_bytes(*first)) << 64 | u128::from(low));
@@ -136,7 +136,7 @@ impl Prefix {
         Prefix(u128::from_be_bytes(bytes))
     }
 
-    /// Bytes of the prefix.
+    /// Returns the bytes of the prefix.
     #[inline]
     #[cfg(test)]
     pub(crate) fn to_bytes(self) -> [u8; 16] {
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn names_spread_over_buckets() {
-        // Composite keys of several widths, in two indexes.
+        // The test uses composite keys of several widths, in two indexes.
         let mut names = HashSet::new();
         let mut buckets = vec![0u32; 1 << 15];
         let mut add = |name: LockName| {

@@ -1,4 +1,4 @@
-//! Lock owner: acquires, waits for, and releases the record locks of one transaction after the other.
+//! The lock owner, which acquires, waits for, and releases the record locks of one transaction after the other.
 
 use super::mode::{GapMode, KeyMode, RecordMode, TableMode};
 use super::name::{LockName, Prefix};
@@ -16,7 +16,7 @@ use crate::base::mutant::{Mutant, is_mutant};
 /// Result of a lock request that was granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Acquired {
-    /// The owner had no lock on the name before. [`LockOwner::release_one`] may release it again.
+    /// The owner had no lock on the name before this request. [`LockOwner::release_one`] may release the new lock.
     New,
     /// The owner's existing lock is sufficient. Nothing has changed.
     Already,
@@ -26,17 +26,17 @@ pub(crate) enum Acquired {
     Covered,
 }
 
-/// Reason for which a lock was not granted at once.
+/// Reason for which a lock was not granted without a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotGranted {
-    /// Other owners block the request, or escalation is due. Release all latches, call the waiting variant, then read the
-    /// data again.
+    /// Other owners block the request, or escalation is due. The caller releases all latches, calls the waiting variant, and
+    /// reads the data again.
     WouldBlock,
     /// The owner has the maximum number of record locks.
     TooManyLocks,
 }
 
-/// Result of an attempt.
+/// Result of an attempt to acquire a lock.
 #[must_use]
 pub(super) enum Attempt<T> {
     Done(T),
@@ -46,25 +46,25 @@ pub(super) enum Attempt<T> {
     Queued,
 }
 
-/// Action if other owners block a request.
+/// Action to take if other owners block a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum IfBlocked {
     GiveUp,
     Queue,
 }
 
-/// Pending wait of an owner.
+/// Object of an owner's pending wait.
 #[derive(Clone, Copy)]
 pub(super) enum Pending {
     /// Wait for the new request at this position of the arena.
     New(u32),
     /// Wait for a conversion of the request at this position of the arena.
     Conversion(u32),
-    /// Wait for this table.
+    /// Wait for the lock on the table with this number.
     Table(u32),
 }
 
-/// Relation of a claim on a record to the owner's table lock.
+/// Relation of a claim on a record to the owner's lock on the record's table.
 pub(super) enum TableCoverage {
     /// The table lock makes a record lock unnecessary.
     Covered,
@@ -74,13 +74,13 @@ pub(super) enum TableCoverage {
     Due,
 }
 
-/// The owner's own data about one table.
+/// Data of an owner about one table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TableUse {
     /// Number of record locks held in the table.
     pub(super) records: u32,
-    /// While `records` is below this number, a record lock needs no further check. It is `escalate_at`, or 0 while a table
-    /// lock covers record locks.
+    /// Number of record locks from which on a record lock needs further checks. It equals `escalate_at`, or is 0 while a
+    /// table lock covers record locks.
     pub(super) limit: u32,
     /// Number of record locks at which the next attempt to escalate is due.
     pub(super) escalate_at: u32,
@@ -124,13 +124,13 @@ impl LockOwner {
         }
     }
 
-    /// The slot to which the owner belongs.
+    /// Returns the slot to which the owner belongs.
     pub(crate) fn slot(&self) -> SlotId {
         self.slot
     }
 
-    /// Starts a transaction. The member of a deadlock with the largest `age` is the victim. A transaction that is run again
-    /// after a deadlock keeps its age, so that it is not the victim repeatedly.
+    /// Starts a transaction of this age. The victim of a deadlock is the transaction with the largest `age`. A transaction
+    /// that is retried after a deadlock keeps its age, so that it is not the victim repeatedly.
     #[inline]
     pub(crate) fn begin(&mut self, age: u64) {
         debug_assert!(self.touched.is_empty() && self.arena.iter().next().is_none(), "the last transaction's locks");
@@ -207,7 +207,7 @@ impl LockOwner {
     }
 
     /// Returns true if the owner could lock `name` in mode S now. Leaves no request behind. A record that is read between
-    /// two such checks, or validated after one, was committed.
+    /// two such checks, or validated after one such check, was committed.
     #[inline]
     pub(crate) fn try_instant_s(&self, table: u32, name: LockName) -> bool {
         let bucket = self.locks.buckets.of(name);
@@ -225,13 +225,13 @@ impl LockOwner {
             .iter()
             .filter(|r| r.is_for(table, name) && !r.held.get().is_none())
             .all(|r| r.owner == self.slot || !r.holds().excludes(wish));
-        // Another owner's U may have been granted beside this owner's S. It blocks only new readers.
+        // Another owner's U may have been granted beside this owner's S. The U blocks only new readers.
         free || queue::find_held(&list, self.slot, table, name).is_some_and(|mine| mine.holds().covers(wish))
     }
 
-    /// Waits, in order of arrival, until [`LockOwner::try_instant_s`] would succeed, and leaves no request behind. After
-    /// that another owner may lock the record first. A reader that must not starve takes S with [`LockOwner::acquire_wait`],
-    /// reads, and releases it with [`LockOwner::release_one`] if it was [`Acquired::New`].
+    /// Waits, in order of arrival, until [`LockOwner::try_instant_s`] would succeed, and leaves no request behind. After the
+    /// wait another owner may lock the record first. A reader that must not starve takes S with [`LockOwner::acquire_wait`],
+    /// reads, and releases S with [`LockOwner::release_one`] if the result was [`Acquired::New`].
     pub(crate) fn wait_instant_s(&mut self, table: u32, name: LockName) -> Result<(), LockRefusal> {
         if self.acquire_wait(table, name, RecordMode::S, Prefix::MIN)? == Acquired::New {
             self.release_one(table, name);
@@ -239,7 +239,7 @@ impl LockOwner {
         Ok(())
     }
 
-    /// Mode that the owner holds on `name` by record locks.
+    /// Returns the mode that the owner holds on `name` by record locks.
     #[inline]
     #[cfg(test)]
     pub(crate) fn held(&self, name: LockName) -> RecordMode {
@@ -258,7 +258,7 @@ impl LockOwner {
     }
 
     /// Releases the owner's lock on `name` in `table` before the transaction ends, if the lock is no longer needed: for a
-    /// read at read-committed, or for a key that does not match. Returns false if there is no such lock.
+    /// read at read-committed, or for a key that does not match the query. Returns false if there is no such lock.
     #[inline]
     pub(crate) fn release_one(&mut self, table: u32, name: LockName) -> bool {
         let bucket = self.locks.buckets.of(name);
@@ -283,7 +283,7 @@ impl LockOwner {
         held.is_some()
     }
 
-    /// Releases the held request at `position`.
+    /// Releases the lock that the request at `position` holds.
     pub(super) fn release_at(&mut self, position: u32) {
         let request = self.arena.at(position);
         if !self.locks.buckets.of(request.name.get()).remove_only(request) {
@@ -307,8 +307,8 @@ impl LockOwner {
         }
         for requests in self.arena.chunks() {
             for (i, request) in requests.iter().enumerate() {
-                // The locks are spread over the table, and other data has displaced their buckets from the L1 and L2 caches
-                // in the meantime.
+                // The locks are spread over the lock table, and other data has displaced their buckets from the L1 and L2
+                // caches in the meantime.
                 if let Some(later) = requests.get(i + RELEASE_AHEAD) {
                     self.locks.buckets.prefetch(later.name.get());
                 }
@@ -323,7 +323,7 @@ impl LockOwner {
         }
     }
 
-    /// Counters of this owner since it was attached.
+    /// Returns the values of this owner's counters since it was attached.
     #[cfg(test)]
     pub(crate) fn stats(&self) -> LockStats {
         self.shared().counters.read()
@@ -333,7 +333,7 @@ impl LockOwner {
         self.locks.slot(self.slot)
     }
 
-    /// The owner's mode in `table`.
+    /// Returns the owner's mode in `table`.
     #[inline]
     pub(super) fn mode(&self, table: u32) -> TableMode {
         match self.modes.get(table as usize) {
@@ -342,7 +342,7 @@ impl LockOwner {
         }
     }
 
-    /// Locks `name` if possible, or queues the request, or reports that it is blocked.
+    /// Locks `name` if possible. If other owners block the request, queues it or gives up, as `blocked` says.
     pub(super) fn attempt(
         &mut self,
         table: u32,
@@ -358,7 +358,7 @@ impl LockOwner {
         self.arena.reserve();
         let list = self.locks.buckets.of(name).latch();
         if list.iter().all(|other| !other.is_for(table, name)) {
-            // No owner holds this name or waits for it. At most the bucket is shared, by chance.
+            // No owner holds this name or waits for it. At most another name shares the bucket by chance.
             let Some(request) = self.arena.take() else {
                 return Err(LockRefusal::TooManyLocks { limit: self.locks.options.records_per_owner });
             };
@@ -424,7 +424,7 @@ impl LockOwner {
         let mut holder = None;
         if outcome == WaitOutcome::Waiting {
             holder = self.locks.withdraw_late(self.slot);
-            // The wait has ended: by this thread, or by an earlier grant whose wake has not arrived yet.
+            // The wait has ended: this thread has ended it, or an earlier grant has, whose wake has not arrived yet.
             outcome = self.shared().block(&*self.locks.hook, None);
         }
         self.note_outcome(outcome).map_err(|error| match error {
@@ -438,7 +438,7 @@ impl LockOwner {
         self.locks.tables.of(self.pending_table()).counters.waits.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Updates the owner's own data after a wait.
+    /// Updates the owner's own data after a wait with this outcome. Returns the result of the request.
     pub(super) fn note_outcome(&mut self, outcome: WaitOutcome) -> Result<Acquired, LockRefusal> {
         self.shared().end_wait();
         let table = self.pending_table();
@@ -447,7 +447,7 @@ impl LockOwner {
                 self.note_new(position, outcome);
                 Acquired::New
             }
-            // If the conversion failed, the mode held before is still held.
+            // If the conversion failed, the owner still holds its former mode.
             Some(Pending::Conversion(_)) => Acquired::Converted,
             Some(Pending::Table(table)) => {
                 self.note_table(table);
@@ -498,7 +498,7 @@ impl LockOwner {
     }
 }
 
-/// Sets the fields of a request that is about to be linked.
+/// Sets the fields of a request that is about to be linked into a bucket.
 #[inline]
 fn fill(request: &Request, table: u32, name: LockName, claim: GapMode) {
     request.name.set(name);
@@ -507,7 +507,7 @@ fn fill(request: &Request, table: u32, name: LockName, claim: GapMode) {
 }
 
 impl LockTable {
-    /// Releases a request that is not alone in its bucket.
+    /// Releases a request that is not the only request of its bucket.
     #[cold]
     fn release_shared(&self, request: &Request, release: impl FnOnce(&LatchedBucket<'_>, &mut Wakes)) {
         let mut wakes = Wakes::default();

@@ -1,4 +1,5 @@
-//! Queue rules of one name: the owners that a request waits for, and the order of grants. Pure logic on a latched list.
+//! Queue rules for the requests of one name: the owners that a request waits for, and the order of grants. The rules only
+//! read and change a latched list.
 
 use std::ops::ControlFlow;
 
@@ -14,16 +15,16 @@ pub(super) struct LockRequestView<'a> {
     pub(super) owner: SlotId,
     pub(super) table: u32,
     pub(super) name: LockName,
-    /// Requested mode beyond the mode that the owner already holds.
+    /// Part of the requested mode that exceeds the mode which the owner already holds.
     pub(super) claim: GapMode,
-    /// True if the owner holds a weaker lock on the name: a conversion goes before new requests.
+    /// True if the owner holds a weaker lock on the name. The request is then a conversion, which precedes new requests.
     pub(super) converting: bool,
-    /// The request itself if it is in the list. Requests behind it have no effect on it.
+    /// The request itself if it is in the list. Requests behind it in the list have no effect on it.
     pub(super) queued: Option<&'a Request>,
 }
 
 impl<'a> LockRequestView<'a> {
-    /// Describes a waiting request.
+    /// Creates the view of a waiting request.
     pub(super) fn of(request: &'a Request) -> LockRequestView<'a> {
         LockRequestView {
             owner: request.owner,
@@ -37,9 +38,10 @@ impl<'a> LockRequestView<'a> {
 
     /// Calls `found` with every owner that the requester has to wait for (with some of them twice), until `found` breaks.
     ///
-    /// These are the holders of modes that exclude the claim and, to prevent starvation, the owners of earlier queued
-    /// requests that would exclude it. A conversion considers only earlier conversions. The requester passes an earlier
-    /// request that waits *because of a mode that the requester holds*, because otherwise both would wait forever.
+    /// These are the owners of held modes that exclude the claim and, to prevent starvation, the owners of earlier queued
+    /// requests that would exclude the claim. For a conversion, only earlier conversions count as earlier requests. The
+    /// requester passes an earlier request that waits *because of a mode that the requester holds*, because otherwise both
+    /// would wait forever.
     pub(super) fn blockers(&self, list: &LatchedBucket<'_>, mut found: impl FnMut(SlotId) -> ControlFlow<()>) {
         let mut ahead = true;
         for other in list.iter() {
@@ -63,7 +65,7 @@ impl<'a> LockRequestView<'a> {
         }
     }
 
-    /// Returns true if a lock of the requester keeps `other` waiting.
+    /// Returns true if a lock of the requester makes `other` wait.
     fn blocks(&self, list: &LatchedBucket<'_>, other: &Request) -> bool {
         list.iter().any(|mine| {
             mine.owner == self.owner
@@ -84,7 +86,7 @@ impl<'a> LockRequestView<'a> {
     }
 }
 
-/// Returns the request by which `owner` holds `name` in `table`, ignoring requests to insert.
+/// Returns the request by which `owner` holds `name` in `table`. Ignores requests to insert.
 pub(super) fn find_held<'a>(
     list: &'a LatchedBucket<'_>,
     owner: SlotId,
@@ -100,8 +102,8 @@ pub(super) fn find_waiting<'a>(list: &'a LatchedBucket<'_>, owner: SlotId, name:
     list.iter().find(|r| r.owner == owner && r.name.get() == name && r.waiting.get())
 }
 
-/// Grants all requests for `name` that can be granted, in order, after a lock was released. In the list, conversions precede
-/// new requests, so one pass is enough: a grant never unblocks an earlier request.
+/// Grants all requests for `name` that can be granted, in order. Called after a lock was released. In the list, conversions
+/// precede new requests, so one pass is enough: a grant never unblocks an earlier request.
 pub(super) fn grant(list: &LatchedBucket<'_>, name: LockName, wakes: &mut Wakes) {
     for request in list.iter() {
         if request.waiting.get() && request.name.get() == name && !LockRequestView::of(request).is_blocked(list) {
@@ -112,8 +114,8 @@ pub(super) fn grant(list: &LatchedBucket<'_>, name: LockName, wakes: &mut Wakes)
     }
 }
 
-/// Ends the wait of `request` without a grant: a new request is removed, and a conversion keeps its held mode. Requests
-/// queued behind it may be granted.
+/// Ends the wait of `request` without a grant: a new request is removed, and a conversion keeps its held mode. Then grants
+/// the requests behind it that can be granted.
 pub(super) fn withdraw(list: &LatchedBucket<'_>, request: &Request, outcome: WaitOutcome, wakes: &mut Wakes) {
     let name = request.name.get();
     request.waiting.set(false);
@@ -124,7 +126,7 @@ pub(super) fn withdraw(list: &LatchedBucket<'_>, request: &Request, outcome: Wai
     grant(list, name, wakes);
 }
 
-/// Removes a held request from the list, and grants requests that this unblocks.
+/// Removes a held request from the list, and grants the requests that the removal unblocks.
 pub(super) fn release(list: &LatchedBucket<'_>, request: &Request, wakes: &mut Wakes) {
     list.unlink(request);
     request.held.set(RecordMode::NONE);
@@ -132,8 +134,8 @@ pub(super) fn release(list: &LatchedBucket<'_>, request: &Request, wakes: &mut W
 }
 
 /// Like [`release`], for an owner that releases all its locks. Nothing is granted before the owner's last request for the
-/// name is removed: between two of its requests, a later request could overtake one that only the owner's other request
-/// blocks.
+/// name is removed: a grant after the removal of only one of two requests could let a later request overtake an earlier
+/// request that the owner's other request still blocks.
 pub(super) fn release_at_end(list: &LatchedBucket<'_>, request: &Request, wakes: &mut Wakes) {
     let name = request.name.get();
     if list.iter().any(|r| r.owner == request.owner && r.name.get() == name && !std::ptr::eq(r, request)) {

@@ -1,6 +1,7 @@
 //! Lock requests, and the arena of each owner from which they are allocated.
 //!
-//! A request is *linked* from the moment a bucket list contains it until it is unlinked. Access rules of the fields:
+//! A request is *linked* from the moment a bucket list contains it until it is unlinked from the list. Access rules of the
+//! fields:
 //!
 //! | field | rule |
 //! | --- | --- |
@@ -10,9 +11,9 @@
 //! | `held`, `low` | under the latch; the owner reads without it while it does not wait: others write only during a wait |
 //! | `want`, `want_low`, `waiting` | under the latch; by the owner when the request is not linked |
 //!
-//! The fields are `Cell`s: the latch orders the accesses, and a `&Request` guarantees nothing about them. A request that has
-//! been returned to the arena has `held` none. A request that is not linked is not `waiting`. An owner that takes a request
-//! sets all other fields before it links the request.
+//! The fields are `Cell`s: the latch orders the accesses, and a `&Request` guarantees nothing about the fields. A request
+//! that has been returned to the arena has `held` none. A request that is not linked is not `waiting`. An owner that takes a
+//! request from the arena sets all other fields before it links the request.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -22,10 +23,10 @@ use super::mode::{GapMode, RecordMode};
 use super::name::{LockName, Prefix};
 use crate::base::ids::SlotId;
 
-/// Number of address bits of a request. A bucket word holds the owner's slot above them.
+/// Number of bits of a request's address. A bucket word holds the owner's slot above these bits.
 pub(super) const ADDRESS_BITS: u32 = 48;
 
-/// One owner's lock on one name, or its request for one.
+/// The lock of one owner on one name, or the owner's request for the lock.
 #[repr(C, align(64))]
 pub(super) struct Request {
     pub(super) next: Cell<*const Request>,
@@ -50,19 +51,19 @@ impl Request {
         self.name.get() == name && self.table.get() == table
     }
 
-    /// Mode that the owner holds.
+    /// Returns the mode that the owner holds.
     #[inline]
     pub(super) fn holds(&self) -> GapMode {
         GapMode { mode: self.held.get(), low: self.low.get() }
     }
 
-    /// Mode that the owner waits for. Meaningful while `waiting` is set.
+    /// Returns the mode that the owner waits for. The result is meaningful while `waiting` is set.
     #[inline]
     pub(super) fn wants(&self) -> GapMode {
         GapMode { mode: self.want.get(), low: self.want_low.get() }
     }
 
-    /// Part of the awaited mode that exceeds the held mode.
+    /// Returns the part of the requested mode that exceeds the held mode.
     pub(super) fn wants_beyond_held(&self) -> GapMode {
         self.wants().beyond(self.holds())
     }
@@ -92,10 +93,10 @@ impl Request {
     }
 }
 
-/// Number of requests of a chunk (4 KiB). Small under Miri, so that tests reach the ends of chunks.
+/// Number of requests in a chunk of 4 KiB. Smaller under Miri, so that tests reach the ends of chunks.
 const CHUNK: usize = if cfg!(miri) { 4 } else { 64 };
 
-/// Number of chunks that an idle owner keeps (64 KiB).
+/// Maximum number of chunks that an idle owner keeps (64 KiB).
 const MAX_KEPT_CHUNKS: usize = 16;
 
 /// Memory of `CHUNK` requests, at stable addresses.
@@ -116,7 +117,7 @@ impl Chunk {
             waiting: Cell::new(false),
         }));
         let chunk = NonNull::from(Box::leak(requests));
-        // Bucket words hold the owner's slot in the bits above.
+        // Bucket words hold the owner's slot in the bits above the address.
         assert!(chunk.addr().get() >> ADDRESS_BITS == 0, "memory above the 48 bits that a bucket word has room for");
         Chunk(chunk)
     }
@@ -135,10 +136,10 @@ impl Drop for Chunk {
     }
 }
 
-/// The requests of one owner. They are allocated in ascending order, on which [`RequestArena::iter`] and
+/// The requests of one owner. They are allocated in ascending order of address, on which [`RequestArena::iter`] and
 /// [`RequestArena::reset`] rely: the end of a transaction traverses memory in order.
 pub(super) struct RequestArena {
-    /// First unused request of the current chunk, and the end of this chunk.
+    /// First unused request of the current chunk, and the end of the current chunk.
     next: *const Request,
     end: *const Request,
     chunks: Vec<Chunk>,
@@ -150,12 +151,12 @@ pub(super) struct RequestArena {
     owner: SlotId,
 }
 
-// SAFETY: the pointers refer only to `chunks`, which the arena owns; nothing in it is tied to a thread. Linked requests are
-// shared with other threads only through bucket lists, whose latches order all accesses.
+// SAFETY: the pointers refer only to `chunks`, which the arena owns; nothing in the arena is tied to a thread. Linked
+// requests are shared with other threads only through bucket lists, whose latches order all accesses.
 unsafe impl Send for RequestArena {}
 
 impl RequestArena {
-    /// Creates an arena for about `limit` requests at most (whole chunks).
+    /// Creates an arena for at most `limit` requests, rounded up to whole chunks.
     pub(super) fn new(owner: SlotId, limit: usize) -> RequestArena {
         RequestArena {
             next: ptr::null(),
@@ -172,7 +173,7 @@ impl RequestArena {
         self.owner
     }
 
-    /// Returns the request that [`RequestArena::take_next`] would allocate, if this needs no new chunk.
+    /// Returns the request that [`RequestArena::take_next`] would allocate. `None` if the allocation needs a new chunk.
     #[inline]
     pub(super) fn peek_next(&self) -> Option<&Request> {
         // SAFETY: `next` is below `end`, so it is a request of a chunk that `self` owns and that lives at least as long as
@@ -196,7 +197,7 @@ impl RequestArena {
         }
     }
 
-    /// Allocates a request. `None` if the owner has the maximum number.
+    /// Allocates a request. Returns `None` if the owner has the maximum number of requests.
     pub(super) fn take(&mut self) -> Option<&Request> {
         self.reserve();
         if self.next != self.end {
@@ -227,15 +228,15 @@ impl RequestArena {
         true
     }
 
-    /// The request at `position`.
+    /// Returns the request at `position`.
     #[inline]
     pub(super) fn at(&self, position: u32) -> &Request {
         // SAFETY: this is a request of a chunk that `self` owns and that lives at least as long as this borrow.
         unsafe { &*self.pointer_to(position) }
     }
 
-    /// Returns a pointer to the request at `position` that may be moved within its chunk. A pointer made from a reference
-    /// may not.
+    /// Returns a pointer to the request at `position`. The pointer may be moved within the chunk, unlike a pointer made from
+    /// a reference to the request.
     #[inline]
     fn pointer_to(&self, position: u32) -> *const Request {
         let chunk = self.chunks[position as usize / CHUNK].start();
@@ -250,7 +251,7 @@ impl RequestArena {
         let fields = unsafe { &*request };
         fields.held.set(RecordMode::NONE);
         fields.waiting.set(false);
-        // The request allocated last becomes unused again: locks held only briefly never build a free list.
+        // The request that was allocated last becomes unused again, so that locks held only briefly never build a free list.
         if position as usize / CHUNK + 1 == self.started && request.wrapping_add(1) == self.next {
             self.next = request;
         } else {
@@ -273,12 +274,12 @@ impl RequestArena {
         })
     }
 
-    /// Like [`RequestArena::chunks`], but request by request.
+    /// Like [`RequestArena::chunks`], but iterates over single requests.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Request> {
         self.chunks().flatten()
     }
 
-    /// Returns all requests to the arena. None of them is linked any more.
+    /// Returns all requests to the arena. No request is linked any more.
     #[inline]
     pub(super) fn reset(&mut self) {
         if self.started > 1 {

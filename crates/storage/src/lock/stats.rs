@@ -21,7 +21,8 @@ impl std::ops::AddAssign for LockStats {
     }
 }
 
-/// Counters of one owner. Only the owner writes them, so they are plain loads and stores that others may read.
+/// Counters of one owner. Only the owner writes them, so an increment is a plain load and a plain store. Other threads may
+/// read them.
 #[derive(Default)]
 pub(super) struct OwnerCounters {
     pub(super) waits: Count,
@@ -58,7 +59,7 @@ pub(super) struct TableCounters {
 }
 
 impl TableCounters {
-    /// Sets the counters to zero, for another table with the same number.
+    /// Sets the counters to zero, because another table will use the same number.
     pub(super) fn reset(&self) {
         [&self.waits, &self.deadlocks, &self.escalations].into_iter().for_each(|n| n.store(0, Ordering::Relaxed));
     }

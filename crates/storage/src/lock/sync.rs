@@ -1,4 +1,4 @@
-//! Synchronisation primitives of this module.
+//! Synchronisation primitives of the lock manager.
 
 pub(super) use crate::base::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,

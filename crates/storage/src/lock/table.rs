@@ -1,5 +1,5 @@
-//! The hash table of record locks: one word per bucket, which is both the head of a list of requests and the latch of the
-//! list.
+//! The hash table of record locks. Each bucket is one word, which is both the head of a list of requests and the latch of
+//! this list.
 //!
 //! ```text
 //!  63        48 47                              6 5      2   1      0
@@ -8,14 +8,15 @@
 //! +------------+---------------------------------+--------+------+-------+
 //! ```
 //!
-//! An empty list is the word 0 (or `LATCH`). The slot belongs to the owner of the first request, so that an owner recognises
-//! its own request without access to the memory of another owner. `MANY` is set if there is a second request. A single
-//! request never waits. So the two common steps need no latch: `0 -> mine` acquires and `mine -> 0` releases, with one
-//! compare-and-swap each. No `next` pointer has to be read, because without `MANY` and `LATCH` there is no second request.
+//! An empty list is the word 0 (or `LATCH`). The slot in the word belongs to the owner of the first request, so that an
+//! owner recognises its own request without access to the memory of another owner. `MANY` is set if there is a second
+//! request. A single request never waits. So the two common steps need no latch: `0 -> mine` acquires and `mine -> 0`
+//! releases, with one compare-and-swap each. No `next` pointer has to be read, because without `MANY` and `LATCH` there is
+//! no second request.
 //!
-//! All other operations run under the latch ([`LatchedBucket`]). For each name, the list contains the requests in this order:
-//! first held requests, with those that wait for a conversion in order of arrival; then new requests that wait, in order of
-//! arrival. Requests of different names may be interleaved.
+//! All other operations run under the latch ([`LatchedBucket`]). For each name, the list contains the requests in this
+//! order: first the held requests, of which those that wait for a conversion are in order of arrival; then the new requests
+//! that wait, in order of arrival. Requests of different names may be interleaved.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -37,7 +38,7 @@ const FLAGS: usize = LATCH | MANY;
 
 const ADDRESS: usize = (1 << ADDRESS_BITS) - 1 - FLAGS;
 
-/// Word of a list that consists of exactly this request, held and not waiting.
+/// Returns the word of a list that consists of exactly this request, held and not waiting.
 #[inline]
 fn word_of(request: *const Request, owner: SlotId) -> *mut Request {
     request.cast_mut().map_addr(|address| address | tag(owner))
@@ -53,7 +54,7 @@ fn head_of(word: *mut Request) -> *const Request {
     word.map_addr(|address| address & ADDRESS).cast_const()
 }
 
-/// Memory of the buckets. The pointers of a scheduled checker cannot be created from zeros, so they are in a box.
+/// Memory of the buckets. Shuttle's pointers cannot be created from zeroed memory, so they are in a box.
 #[cfg(not(shuttle))]
 type BucketArray = Arena<Bucket>;
 #[cfg(shuttle)]
@@ -63,14 +64,14 @@ type BucketArray = Box<[Bucket]>;
 #[cfg(not(shuttle))]
 unsafe impl ZeroValid for Bucket {}
 
-/// All buckets.
+/// All buckets of the hash table.
 pub(super) struct Buckets {
     buckets: BucketArray,
     shift: u32,
 }
 
 impl Buckets {
-    /// Creates `count` buckets, rounded up to a power of two and to at least two, in memory of this kind.
+    /// Creates `count` buckets, rounded up to a power of two and to at least two, in memory of the kind `memory`.
     ///
     /// # Errors
     /// Fails if the operating system refuses the address space.
@@ -86,7 +87,7 @@ impl Buckets {
         Ok(Buckets { buckets, shift: 64 - count.trailing_zeros() })
     }
 
-    /// Address range of the buckets.
+    /// Returns the address range of the buckets.
     pub(super) fn range(&self) -> Range<usize> {
         #[cfg(not(shuttle))]
         return self.buckets.range();
@@ -102,22 +103,23 @@ impl Buckets {
         return &self.buckets;
     }
 
-    /// Index of the bucket of `name`.
+    /// Returns the index of the bucket of `name`.
     #[inline]
     pub(super) fn index_of(&self, name: LockName) -> usize {
         (name.0 >> self.shift) as usize
     }
 
-    /// The bucket of `name`.
+    /// Returns the bucket of `name`.
     #[inline]
     pub(super) fn of(&self, name: LockName) -> &Bucket {
         let index = self.index_of(name);
         debug_assert!(index < self.all().len());
-        // SAFETY: there are 2^(64 - shift) buckets, and a 64-bit number shifted right by `shift` is below that.
+        // SAFETY: there are 2^(64 - shift) buckets, and a 64-bit number shifted right by `shift` is less than 2^(64 -
+        // shift).
         unsafe { self.all().get_unchecked(index) }
     }
 
-    /// The bucket at `index`, a result of [`Buckets::index_of`].
+    /// Returns the bucket at `index`, which is a result of [`Buckets::index_of`].
     pub(super) fn at(&self, index: usize) -> &Bucket {
         &self.all()[index]
     }
@@ -129,14 +131,14 @@ impl Buckets {
     }
 }
 
-/// One list of requests.
+/// One list of requests, with its latch.
 pub(super) struct Bucket {
     word: AtomicPtr<Request>,
 }
 
 impl Bucket {
-    /// Installs `request`, whose fields are set, as the only request of an empty bucket, held. Returns false if the bucket
-    /// is not empty.
+    /// Installs `request`, whose fields are set, as the only request of an empty bucket. The request is then held. Returns
+    /// false if the bucket is not empty.
     #[inline]
     pub(super) fn install(&self, request: &Request) -> bool {
         request.next.set(ptr::null());
@@ -154,14 +156,14 @@ impl Bucket {
         self.word.compare_exchange(word, ptr::null_mut(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Returns true if the bucket may be non-empty now. Only a hint.
+    /// Returns true if the bucket appears to be non-empty. The result is a hint.
     #[inline]
     pub(super) fn looks_used(&self) -> bool {
         !self.word.load(Ordering::Relaxed).is_null()
     }
 
-    /// Returns true if the bucket is empty. The check is ordered after everything this thread did before, notably after it
-    /// latched a page. Either this check sees the request that a reader has installed, or the reader sees the latched
+    /// Returns true if the bucket is empty. The check is ordered after everything that this thread did before, notably after
+    /// it latched a page. Either this check sees the request that a reader has installed, or the reader sees the latched
     /// page when it validates the page's version afterwards.
     #[inline]
     pub(super) fn is_empty_now(&self) -> bool {
@@ -175,8 +177,9 @@ impl Bucket {
         }
     }
 
-    /// Returns the first request if it belongs to `arena`'s owner, without a latch. The request is linked. It does not wait,
-    /// because its owner, which is the caller, does not. The read sees at least the owner's own last change.
+    /// Returns the first request if it belongs to `arena`'s owner, without a latch. The returned request is linked. It does
+    /// not wait, because its owner, which is the caller, does not wait. The read sees at least the owner's own last change
+    /// of the bucket.
     #[inline]
     pub(super) fn own_head<'a>(&self, arena: &'a RequestArena) -> Option<&'a Request> {
         let word = self.word.load(Ordering::Relaxed);
@@ -191,7 +194,7 @@ impl Bucket {
         Some(unsafe { &*head_of(word) })
     }
 
-    /// Takes the latch. Sections under it are short (see the README) and must not block.
+    /// Takes the latch. The code that runs under the latch is short (see the README) and must not block.
     #[inline]
     pub(super) fn latch(&self) -> LatchedBucket<'_> {
         let mut backoff = Backoff::default();
@@ -248,7 +251,7 @@ impl LatchedBucket<'_> {
         self.head.set(request);
     }
 
-    /// Links a new request that waits, behind all others.
+    /// Links a new request that waits, behind all other requests.
     pub(super) fn push_waiter(&self, request: &Request) {
         request.next.set(ptr::null());
         self.link_to(ptr::null()).set(request);
@@ -265,7 +268,7 @@ impl LatchedBucket<'_> {
         link.set(request);
     }
 
-    /// Unlinks a request from the list. Only its owner accesses its memory once the latch is released.
+    /// Unlinks a request from the list. After the latch is released, only the request's owner accesses the request's memory.
     pub(super) fn unlink(&self, request: &Request) {
         let link = self.link_to(request);
         debug_assert!(!link.get().is_null());

@@ -1,4 +1,4 @@
-//! The shared state of an owner: the object it waits for, and the outcome of the wait.
+//! The shared state of an owner: the object that the owner waits for, and the outcome of the wait.
 //!
 //! Sequence of a wait: under the latch (or the table's mutex), the owner links the request, records the object of the wait
 //! and sets [`WaitOutcome::Waiting`]. Then it releases the latch, searches for deadlocks, and blocks until the outcome
@@ -17,7 +17,7 @@ use crate::base::hook::{BlockReason, Hook, WaitToken};
 use crate::base::ids::SlotId;
 use crate::base::mutant::{Mutant, is_mutant};
 
-/// State of a wait.
+/// State of a wait, or its outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum WaitOutcome {
@@ -42,7 +42,7 @@ const WAIT_OUTCOMES: [WaitOutcome; 6] = [
     WaitOutcome::Closed,
 ];
 
-/// Object that an owner waits for.
+/// Object that an owner waits for: a name or a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WaitsFor {
     Nothing,
@@ -53,33 +53,33 @@ pub(super) enum WaitsFor {
 const NOTHING: u32 = u32::MAX;
 const RECORD: u32 = u32::MAX - 1;
 
-/// Data about tables whose numbers are not low, by table number.
+/// Map from table numbers to data about tables whose numbers are not low.
 pub(super) type SparseTableMap<T> = HashMap<u32, T, foldhash::fast::FixedState>;
-/// Capacity that such a map keeps from one transaction to the next, in tables.
+/// Maximum capacity, in tables, that a sparse map keeps from one transaction to the next.
 pub(super) const MAX_KEPT_CAPACITY: usize = 1024;
 
-/// State of an owner that other owners read.
+/// State of an owner that other owners read and, during a wait, change.
 #[repr(align(128))]
 pub(super) struct OwnerSlot {
-    /// Part of the handshake. The owner changes it between writing its intentions and reading `strong`. An owner that raised
-    /// `strong` changes it before reading the intentions. One of the two changes comes first, and the second owner sees the
-    /// earlier writes of the first.
+    /// Word of the handshake for table locks. The owner changes it after writing its intentions and before reading `strong`.
+    /// An owner that raised `strong` changes it before reading the intentions. One of the two changes comes first, and the
+    /// thread that makes the second change sees the earlier writes of the other thread.
     pub(super) handshake: AtomicU32,
     /// True if an owner uses the slot.
     pub(super) attached: AtomicBool,
-    /// The owner's modes of tables with low numbers, one [`TableMode`] each. Written by the owner while it runs, and by the
-    /// owner that grants it a table lock while it waits. Absent until the slot is first used.
+    /// The owner's modes in tables with low numbers, one [`TableMode`] for each table. Written by the owner while it runs,
+    /// and by the thread that grants the owner a table lock while it waits. Absent until the slot is first used.
     modes: OnceLock<Arc<[AtomicU8]>>,
-    /// The owner's modes of other tables, while it has them. Written by the same owners as `modes`.
+    /// The owner's modes in other tables, while it has such modes. Written by the same threads as `modes`.
     sparse: Mutex<SparseTableMap<TableMode>>,
     /// Age of the transaction: a larger value means that it began later.
     pub(super) age: AtomicU64,
     /// Task (thread or fiber) that runs the transaction, and that cannot do anything else while one of its transactions
-    /// waits. 0 if the task is not known. Set at the begin of the transaction, so it is correct while the transaction stays
-    /// on this task.
+    /// waits. 0 if the task is not known. Set at the begin of the transaction, so the value is correct while the transaction
+    /// stays on this task.
     pub(super) task: AtomicU64,
-    /// `NOTHING`, `RECORD` or a table's number. A value read here may be stale: it is verified under the latch to which it
-    /// leads.
+    /// Kind of the object that the owner waits for: `NOTHING`, `RECORD` or a table's number. A value read here may be stale:
+    /// the reader verifies it under the latch of the bucket or table that it names.
     waits_for: AtomicU32,
     waits_for_name: AtomicU64,
     outcome: AtomicU8,
@@ -104,12 +104,12 @@ impl OwnerSlot {
         }
     }
 
-    /// Modes of tables with numbers below `dense_tables`. Creates them if they are absent.
+    /// Returns the modes in tables with numbers below `dense_tables`. Creates the array if it is absent.
     pub(super) fn modes(&self, dense_tables: usize) -> &Arc<[AtomicU8]> {
         self.modes.get_or_init(|| (0..dense_tables).map(|_| AtomicU8::new(0)).collect())
     }
 
-    /// The owner's mode in `table`.
+    /// Returns the owner's mode in `table`.
     #[cold]
     #[inline(never)]
     pub(super) fn mode(&self, table: u32) -> TableMode {
@@ -131,7 +131,7 @@ impl OwnerSlot {
         }
     }
 
-    /// Releases all modes of tables whose numbers are not low.
+    /// Removes all modes in tables whose numbers are not low.
     pub(super) fn release_sparse(&self) {
         let mut sparse = self.sparse.lock();
         if sparse.capacity() > MAX_KEPT_CAPACITY {
@@ -140,7 +140,7 @@ impl OwnerSlot {
         sparse.clear();
     }
 
-    /// Marks the owner as waiting. Called under the latch or mutex of the object that it waits for.
+    /// Marks the owner as waiting. Called under the latch or mutex of the object that the owner waits for.
     pub(super) fn start_wait(&self, what: WaitsFor) {
         self.outcome.store(WaitOutcome::Waiting as u8, Ordering::Relaxed);
         match what {
@@ -158,7 +158,7 @@ impl OwnerSlot {
         self.waits_for.store(NOTHING, Ordering::Relaxed);
     }
 
-    /// Object that the owner waits for. The value may be stale.
+    /// Returns the object that the owner waits for. The value may be stale.
     pub(super) fn waits_for(&self) -> WaitsFor {
         match self.waits_for.load(Ordering::Acquire) {
             NOTHING => WaitsFor::Nothing,
@@ -167,13 +167,13 @@ impl OwnerSlot {
         }
     }
 
-    /// State of the wait.
+    /// Returns the state of the wait.
     pub(super) fn outcome(&self) -> WaitOutcome {
         WAIT_OUTCOMES[usize::from(self.outcome.load(Ordering::Acquire))]
     }
 
-    /// Blocks until the wait is over, or until it has lasted for `limit` (twice that if a late wake interferes). In the
-    /// second case it returns [`WaitOutcome::Waiting`].
+    /// Blocks until the wait is over, or until it has lasted for `limit` (at most twice `limit` if a late wake interferes).
+    /// In the second case it returns [`WaitOutcome::Waiting`].
     pub(super) fn block(&self, hook: &dyn Hook, limit: Option<Duration>) -> WaitOutcome {
         loop {
             match (self.outcome(), limit) {
@@ -189,7 +189,7 @@ impl OwnerSlot {
     }
 }
 
-/// Waits that ended while a latch was held. Their owners are woken after the latch is released.
+/// Waits that ended while a latch was held, with their outcomes. The owners are woken after the latch is released.
 #[derive(Default)]
 #[must_use]
 pub(super) struct Wakes {
@@ -201,7 +201,7 @@ impl Wakes {
         self.over.push((owner, outcome));
     }
 
-    /// Wakes the owners, in order. The caller holds no latch and no mutex.
+    /// Wakes the owners in the order in which their waits ended. The caller holds no latch and no mutex.
     pub(super) fn deliver(self, slots: &[OwnerSlot], hook: &dyn Hook) {
         for (owner, outcome) in self.over {
             let slot = &slots[usize::from(owner.0)];

@@ -1,9 +1,9 @@
 //! Reads the records of a transaction backwards, from the newest to the oldest, for a rollback.
 //!
 //! The newest bytes of the log are in the ring; records there are copied one by one. Older records are read from the files
-//! in pieces that end at or after the requested record, because the records of a long transaction lie close together and
-//! one piece contains earlier records as well. The size of the next piece depends on the used fraction of the last one, so
-//! that a transaction with few, distant records does not read the bytes between them.
+//! in pieces. A piece ends at or after the end of the requested record, because the records of a long transaction lie close
+//! together and the piece contains earlier records as well. The size of the next piece depends on the used fraction of the
+//! last piece, so that a transaction with few, distant records does not read the bytes between them.
 
 use crate::base::error::StorageError;
 use crate::base::ids::Lsn;
@@ -12,7 +12,7 @@ use crate::base::sync::atomic::Ordering;
 use super::Log;
 use super::record::{self, HEADER, RecordView, claimed_len, extent};
 
-/// Size of a piece in bytes: of the first piece, minimum, and maximum.
+/// Size of the first piece, minimum size, and maximum size of a piece, in bytes.
 const FIRST: u64 = 16 << 10;
 const LEAST: u64 = 4 << 10;
 const MOST: u64 = 256 << 10;
@@ -21,18 +21,18 @@ const MOST: u64 = 256 << 10;
 #[derive(Debug)]
 pub(crate) struct BackwardReader<'l> {
     log: &'l Log,
-    /// A record from the ring, or one that no piece contains.
+    /// Buffer for a record from the ring, or for a record that no piece contains.
     scratch: &'l mut Vec<u8>,
     /// Lower bound: no record that begins before this position is requested.
     since: u64,
-    /// Bytes of the stream from `start` on.
+    /// Bytes of the stream from position `start` on, as read from the files.
     piece: Vec<u8>,
     start: u64,
-    /// Number of bytes of the piece that were requested.
+    /// Number of bytes of the piece that belong to requested records.
     used: usize,
     /// Size of the next piece in bytes.
     next_len: u64,
-    /// Start of the record read last. The record before it ends here at the latest.
+    /// Start of the record that was read last. The next record to read ends at this position at the latest.
     last_start: u64,
 }
 
@@ -71,7 +71,7 @@ impl<'l> BackwardReader<'l> {
         }
     }
 
-    /// Length in bytes of the record at `at`, if the piece contains all of it.
+    /// Returns the length in bytes of the record at `at`; `None` if the piece does not contain all of it.
     #[inline]
     fn extent_in_piece(&self, at: u64) -> Option<usize> {
         let from = usize::try_from(at.checked_sub(self.start)?).ok()?;
@@ -80,8 +80,8 @@ impl<'l> BackwardReader<'l> {
         (extent <= bytes.len()).then_some(extent)
     }
 
-    /// Reads the piece that ends with the record at `at`, or shortly after it, as far as it has been written to the files.
-    /// If the read fails there is no piece: the record itself may still be readable.
+    /// Reads the piece that ends with the record at `at`, or shortly after it. The piece contains no bytes that have not
+    /// been written to the files. If the read fails there is no piece: the record itself may still be readable.
     #[cold]
     fn load(&mut self, at: u64) {
         let wanted = self.used * 4 >= self.piece.len();

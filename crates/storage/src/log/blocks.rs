@@ -1,9 +1,9 @@
 //! Writes the log stream in whole blocks.
 //!
 //! Writes of whole blocks from aligned memory can bypass the system's cache. This saves the flusher a second copy of every
-//! record, whose lines come from the caches of the cores that wrote them. The last block is mostly incomplete. It is kept
-//! here, padded with zeros, and written again with the bytes that follow. The second write changes nothing in the sectors
-//! before the new bytes, so a torn write loses no durable bytes.
+//! record, whose lines come from the caches of the cores that wrote them. The last block of a write is incomplete in most
+//! cases. The writer keeps it, padded with zeros, and writes it again with the bytes that follow. The second write changes
+//! nothing in the sectors before the new bytes, so a torn write loses no durable bytes.
 
 use std::io::IoSlice;
 
@@ -14,12 +14,12 @@ use crate::io::{BLOCK, DiskFile, read_up_to_at, write_all_blocks_at};
 #[repr(C, align(4096))]
 struct Block([u8; BLOCK]);
 
-/// The block that contains the end of the written stream.
+/// Writer that keeps the block at the end of the written stream.
 #[derive(Debug)]
 pub(super) struct BlockWriter {
-    /// Contents of that block up to the end of the stream. The bytes after the end are arbitrary.
+    /// Contents of the block up to the end of the stream. The bytes after the end are arbitrary.
     begun: Box<Block>,
-    /// The next content of `begun`.
+    /// Buffer for the last, incomplete block of a write. It is swapped with `begun` when the stream ends in it.
     next: Box<Block>,
 }
 
@@ -29,7 +29,7 @@ impl BlockWriter {
         BlockWriter { begun: Box::new(Block([0; BLOCK])), next: Box::new(Block([0; BLOCK])) }
     }
 
-    /// Reads the block that contains file offset `offset`, at which the stream continues.
+    /// Reads the block that contains file offset `offset`, at which the next write continues the stream.
     pub(super) fn resume(&mut self, file: &dyn DiskFile, offset: u64) -> Result<(), StorageError> {
         let within = offset as usize % BLOCK;
         read_up_to_at(file, &mut self.begun.0[..within], offset - within as u64).map(drop)
@@ -72,8 +72,8 @@ mod tests {
     use crate::io::{Disk, MemDisk, OpenMode};
 
     proptest! {
-        /// For any division of the stream into writes, the file contains the stream, and zeros up to the end of the last
-        /// block.
+        /// Property: for any division of the stream into writes, the file contains the stream, and zeros up to the end of
+        /// the last block.
         #[test]
         fn any_cut_writes_the_stream(from in 0..3 * BLOCK, cuts in prop::collection::vec(1..9000_usize, 1..12), resumed: u16) {
             let file = MemDisk::new().open("f", OpenMode::Create).unwrap();

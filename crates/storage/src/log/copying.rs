@@ -10,7 +10,7 @@ use super::segment::{Geometry, HEADER_BYTES, LogFiles, name};
 /// Number of bytes copied at a time.
 const PIECE: u64 = 256 << 10;
 
-/// Keeps the log's files in spite of truncations, until dropped or until the log reaches its limit.
+/// Pin of the log's files: truncations keep the files until the pin is dropped or the log reaches its limit.
 #[derive(Debug)]
 pub(crate) struct LogPin<'l> {
     log: &'l Log,
@@ -18,7 +18,7 @@ pub(crate) struct LogPin<'l> {
 }
 
 impl Log {
-    /// Keeps every record that has not been removed yet.
+    /// Pins the log: every record that has not been removed yet is kept.
     pub(crate) fn pin(&self) -> LogPin<'_> {
         LogPin { log: self, number: self.segments.pin() }
     }
@@ -36,8 +36,8 @@ impl Drop for LogPin<'_> {
 }
 
 impl LogPin<'_> {
-    /// Returns true if the log has reached its limit meanwhile, so that its files were not kept: the copied part is of no
-    /// use.
+    /// Returns true if the log has reached its limit since the pin was made. Then its files were not kept, and the copied
+    /// part is of no use.
     pub(crate) fn is_broken(&self) -> bool {
         self.log.segments.is_broken(self.number)
     }

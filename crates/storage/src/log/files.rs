@@ -1,4 +1,4 @@
-//! Segments to which a running log writes: making them ahead of need, recycling, removal.
+//! Segments to which a running log writes: creation ahead of need, recycling and removal.
 //!
 //! *Ready* segments are contiguous and extend beyond all space reserved so far. A background step makes a new segment in
 //! small slices: it renames a truncated segment and gives it a new header. If there is none to recycle, it allocates a file
@@ -18,7 +18,7 @@ use crate::io::{Disk, DiskFile, OpenMode, read_up_to_at, sync_file, write_all_at
 
 use super::segment::{Geometry, HEADER_BYTES, LogFiles, PIECE, name};
 
-/// Number of zeros written per slice.
+/// Number of bytes of zeros written per slice.
 const SLICE: u64 = 1 << 20;
 
 #[derive(Debug)]
@@ -29,16 +29,17 @@ pub(super) struct Segments {
     zero: bool,
     spares_max: usize,
     ready: RwLock<ReadySegments>,
-    /// Stream positions of the start and the end of the ready segments.
+    /// Stream positions of the start (`begin`) and the end (`end`) of the ready segments.
     begin: AtomicU64,
     end: AtomicU64,
-    /// Records from this position on are kept. Earlier ones remain only if their file also contains later ones.
+    /// Position from which on records are kept. Earlier records remain only if their file also contains later ones.
     kept: AtomicU64,
-    /// Maximum number of files. Users' records take all but one; the last is for a checkpoint. Undo may need more.
+    /// Maximum number of files. Users' records use all files but one; the last file is for a checkpoint. Undo may need more
+    /// files.
     limit: AtomicU64,
-    /// Number of files: ready, being made, and waiting to be recycled.
+    /// Number of files of the log: ready, being made, and waiting to be recycled.
     count: AtomicU64,
-    /// Number of ready files.
+    /// Number of files of ready segments.
     in_use: AtomicU64,
     maker: Mutex<MakerState>,
     made: AtomicU64,
@@ -56,12 +57,12 @@ struct MakerState {
     /// Numbers of truncated segments that wait to be recycled.
     spares: Vec<u64>,
     making: Option<SegmentInProgress>,
-    /// Number of the segment whose file this maker has created and not finished: a file with that name belongs to the
-    /// maker.
+    /// Number of the segment whose file this maker has created but not finished. If a file has the name of that segment, it
+    /// belongs to the maker.
     unfinished_number: Option<u64>,
-    /// Number of copies of the log in progress: no segment is removed meanwhile.
+    /// Number of copies of the log in progress. While it is not 0, no segment is removed.
     pins: usize,
-    /// Number of times that pins were broken.
+    /// Number of times that the pins of copies were broken.
     broken: u64,
 }
 
@@ -69,17 +70,17 @@ struct MakerState {
 struct SegmentInProgress {
     number: u64,
     file: Arc<dyn DiskFile>,
-    /// Number of bytes zeroed so far.
+    /// Number of bytes of the file zeroed so far.
     done: u64,
 }
 
 /// State of the log that `Segments::adopt` needs.
 pub(super) struct LogEnd {
-    /// Records from this position on may still be read.
+    /// Position from which on records may still be read.
     pub(super) keep_from: u64,
-    /// Position of the next record.
+    /// Position of the next record to append.
     pub(super) at: u64,
-    /// Everything before this position was synced by an earlier run.
+    /// Position before which everything was synced by an earlier run.
     pub(super) synced: u64,
 }
 
@@ -101,9 +102,9 @@ impl Segments {
     }
 
     /// Takes over the files of a log that ends at `end`. Makes everything that was read durable, and everything after the
-    /// end unreadable. Records that were written but not synced before a crash may lie there, complete and with their right
-    /// LSN. After the next crash they would be read as part of the log if the records written in between happened to end
-    /// where they begin.
+    /// end unreadable. Records that were written but not synced before a crash may lie after the end, complete and with
+    /// their right LSN. After the next crash such records would be read as part of the log if the records written in between
+    /// happened to end at their start.
     pub(super) fn adopt(
         found: LogFiles,
         end: &LogEnd,
@@ -128,7 +129,8 @@ impl Segments {
             first -= 1;
         }
         let mut ready = VecDeque::new();
-        // Includes the segments after the end: they were made because undo may need them, and the disk may be full.
+        // The range includes the segments after the end: they were made because undo may need them, and the disk may be
+        // full.
         for number in (first..).take_while(is_sound) {
             ready.push_back(files[&number].file.clone());
         }
@@ -197,19 +199,19 @@ impl Segments {
         self.geometry
     }
 
-    /// Stream position of the end of the ready segments.
+    /// Returns the stream position of the end of the ready segments.
     #[inline]
     pub(super) fn end(&self) -> u64 {
         self.end.load(Ordering::Acquire)
     }
 
-    /// Stream position of the start of the ready segments.
+    /// Returns the stream position of the start of the ready segments.
     #[inline]
     pub(super) fn begin(&self) -> u64 {
         self.begin.load(Ordering::Acquire)
     }
 
-    /// Records from this position on are kept.
+    /// Returns the position from which on records are kept.
     #[inline]
     pub(super) fn kept(&self) -> u64 {
         self.kept.load(Ordering::Acquire)
@@ -219,12 +221,12 @@ impl Segments {
         &*self.disk
     }
 
-    /// Sets the maximum number of files.
+    /// Sets the maximum number of files of the log.
     pub(super) fn set_limit(&self, files: u64) {
         self.limit.store(files, Ordering::Relaxed);
     }
 
-    /// Number of all files of the log.
+    /// Returns the number of all files of the log.
     pub(super) fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
@@ -241,7 +243,7 @@ impl Segments {
         self.in_use.store(ready as u64, Ordering::Relaxed);
     }
 
-    /// Number of segments made since open, and number of recycled ones among them.
+    /// Returns the number of segments made since open, and the number of recycled segments among them.
     pub(super) fn made(&self) -> (u64, u64) {
         (self.made.load(Ordering::Relaxed), self.recycled.load(Ordering::Relaxed))
     }
@@ -257,12 +259,12 @@ impl Segments {
         self.ready.read().files.back().is_some_and(|file| file.is_direct())
     }
 
-    /// Path of the segment's file, for messages.
+    /// Returns the path of the segment's file, for messages.
     pub(super) fn show(&self, number: u64) -> String {
         self.disk.show(&name(number))
     }
 
-    /// Returns the ready files, for a reader.
+    /// Returns the files of the ready segments, for a reader.
     pub(super) fn found(&self) -> LogFiles {
         let ready = self.ready.read();
         let found =
@@ -285,7 +287,8 @@ impl Segments {
         made
     }
 
-    /// Makes the next segment ready if `wanted` still returns true once no other thread is making one.
+    /// Makes the next segment ready. Waits until no other thread is making a segment, and does nothing if `wanted` then
+    /// returns false.
     pub(super) fn make_if(&self, wanted: impl FnOnce() -> bool) -> Result<(), StorageError> {
         let mut maker = self.maker.lock();
         let end = self.end();
@@ -306,7 +309,7 @@ impl Segments {
         let Some(making) = &mut maker.making else {
             let number = self.geometry.number(self.end());
             if maker.unfinished_number.take_if(|unfinished_number| *unfinished_number == number).is_some() {
-                // Left over from a failed attempt. If the file cannot be removed, the next call returns the error.
+                // The file is left over from a failed attempt. If it cannot be removed, the next call returns the error.
                 let _ = self.disk.remove(&name(number));
             }
             if let Some(spare) = maker.spares.pop() {
@@ -319,7 +322,7 @@ impl Segments {
         if self.zero && left > 0 {
             let piece = left.min(SLICE);
             let mut done = write_zeros_at(&*making.file, making.done, piece);
-            // Synced in small pieces, so that no commit waits for one large sync.
+            // The file is synced in small pieces, so that no commit waits for one large sync.
             if !urgent && done.is_ok() {
                 done = sync_file(&*making.file);
             }
@@ -363,7 +366,7 @@ impl Segments {
         // If the file cannot be opened now, a later step makes a new one in its place.
         let file = self.disk.open(&to, OpenMode::Existing).map_err(|e| fail("open", e))?;
         if file.len().map_err(|e| fail("length", e))? != self.geometry.segment_bytes {
-            // Not of this log, or truncated: a later step makes a new one in its place.
+            // The file does not belong to this log, or is truncated: a later step makes a new one in its place.
             return self.disk.remove(&to).map_err(|e| fail("remove", e));
         }
         self.finish(number, &file)?;
@@ -396,7 +399,7 @@ impl Segments {
         maker.broken
     }
 
-    /// Removes a pin. The next truncation removes the segments that were pinned.
+    /// Removes a pin. The next truncation removes the segments that the pin kept.
     pub(super) fn unpin(&self, pin: u64) {
         let mut maker = self.maker.lock();
         if maker.broken == pin {
@@ -404,7 +407,7 @@ impl Segments {
         }
     }
 
-    /// Breaks all pins: the next truncation removes the segments.
+    /// Breaks all pins: the next truncation removes segments although copies are in progress.
     pub(super) fn break_pins(&self) {
         let mut maker = self.maker.lock();
         maker.broken += u64::from(maker.pins > 0);
@@ -431,7 +434,7 @@ impl Segments {
         let mut gone = Vec::new();
         {
             let mut ready = self.ready.write();
-            // The last segment stays regardless of `at`, so that there is always one to write to.
+            // The last segment remains regardless of `at`, so that there is always one to write to.
             while ready.first < keep_from && ready.files.len() > 1 {
                 gone.push(ready.first);
                 ready.files.pop_front();

@@ -1,16 +1,16 @@
 //! From the ring to the disk: writes, syncs, and wake-ups of the threads that wait for them.
 //!
-//! Three positions follow the tail: *safe* (all records before it are complete, see `reserve`), *written* (handed to the
-//! operating system, so that its place in the ring may be reused), *durable* (synced). The thread that holds `writer`
-//! advances `written`; the thread that holds `syncer` advances `durable`. A sync covers everything that is written when it
-//! begins, and runs while other threads continue to write.
+//! Three positions follow the tail: *safe* (all records before it are complete, see `reserve`), *written* (all bytes before
+//! it are handed to the operating system, so that their place in the ring may be reused), *durable* (all bytes before it are
+//! synced). The thread that holds `writer` advances `written`; the thread that holds `syncer` advances `durable`. A sync
+//! covers everything that is written when it begins, and runs while other threads continue to write.
 //!
 //! `durable` is always a boundary between two records: readers of the log rely on this to distinguish a lost tail from
 //! damage. A write may end inside a record, so a sync covers only `whole`, the last end of a record that `written` has
 //! passed.
 //!
 //! Freeing space in the ring needs `writer` alone, never a page latch, a scheduler or a sync: an appender that finds the
-//! ring full, and holds page latches, writes the ring out itself, as far as segments are ready.
+//! ring full, and holds page latches, writes the ring out itself, up to the end of the ready segments.
 
 use std::time::Duration;
 
@@ -27,21 +27,21 @@ use crate::io::sync_file;
 use super::Log;
 use super::blocks::BlockWriter;
 
-/// Written bytes are synced after this time even without a request.
+/// Time in nanoseconds after which written bytes are synced even without a request.
 const SYNC_EVERY_NS: u64 = 10_000_000;
-/// Pause between writes while there is work and no transaction waits.
+/// Pause in nanoseconds between writes while there is work and no transaction waits.
 const WRITE_EVERY_NS: u64 = 2_000_000;
-/// Pause between checks while there is nothing to do. With `SYNC_EVERY_NS`: async commits are durable within 20 ms.
+/// Pause in nanoseconds between checks while there is no work. With `SYNC_EVERY_NS`: async commits are durable within 20 ms.
 const IDLE_NS: u64 = 10_000_000;
-/// Pause after a full disk, or between checks of the segment maker.
+/// Pause in nanoseconds of the segment maker, after a full disk or if no segment is needed.
 const MAKE_EVERY_NS: u64 = 50_000_000;
 
-/// Result of a step of a background service.
+/// Result of one step of a log service: the flusher or the segment maker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ServiceStep {
-    /// True if something was done; there may be more.
+    /// True if the step did work; there may be more.
     pub(crate) did_work: bool,
-    /// Clock time by which the next step must begin if this one did no work.
+    /// Clock time, in nanoseconds, by which the next step must begin if this step did no work.
     pub(crate) next_ns: u64,
 }
 
@@ -58,12 +58,12 @@ impl ServiceStep {
 /// State guarded by `syncer`.
 #[derive(Debug, Default)]
 pub(super) struct SyncState {
-    /// Clock time at which a step first saw unsynced bytes.
+    /// Clock time, in nanoseconds, at which a step first saw the unsynced bytes; `None` if there are none.
     unsynced_since: Option<u64>,
 }
 
 impl Log {
-    /// Returns the position up to which everything is on disk.
+    /// Returns the position before which everything is on disk.
     #[inline]
     pub(crate) fn durable(&self) -> Lsn {
         Lsn(self.durable.load(Ordering::Acquire))
@@ -73,9 +73,8 @@ impl Log {
         self.requested.load(Ordering::Acquire) > self.durable.load(Ordering::Acquire) && !self.poison.is_closed()
     }
 
-    /// Requests that everything before `end`, as far as it is appended, becomes durable soon; does not wait. Costs two
-    /// loads if another thread has requested it before, otherwise one shared write; a system call only if the flusher's
-    /// thread sleeps.
+    /// Requests that all bytes appended before `end` become durable soon. Does not wait. Costs two loads if another thread
+    /// has requested it before, otherwise one shared write; a system call only if the flusher's thread sleeps.
     pub(crate) fn request_flush(&self, end: Lsn) {
         if self.durable.load(Ordering::Acquire) >= end.0 || self.requested.load(Ordering::Relaxed) >= end.0 {
             return;
@@ -85,11 +84,11 @@ impl Log {
         self.waker.wake_if_asleep();
     }
 
-    /// Waits until everything before `end` is durable. A thread or the scheduler drives the flusher. The caller holds no
-    /// latch. Other wakes of `token` during the wait are lost.
+    /// Waits until everything before `end` is durable. Another thread or the scheduler must drive the flusher. The caller
+    /// holds no latch. Other wakes of `token` during the wait are lost.
     ///
     /// # Errors
-    /// `Poisoned` or `BeyondLog` if that will never happen.
+    /// `Poisoned` or `BeyondLog` if `end` will never become durable.
     pub(crate) fn wait_durable(&self, end: Lsn, token: &WaitToken, hook: &dyn Hook) -> Result<(), StorageError> {
         if self.durable() >= end {
             return Ok(());
@@ -111,7 +110,7 @@ impl Log {
         if end > tail { Err(StorageError::BeyondLog { position: end, end: tail }) } else { Ok(()) }
     }
 
-    /// Like [`Log::wait_durable`] if no thread drives the flusher: the caller writes and syncs.
+    /// Like [`Log::wait_durable`], for a log whose flusher is driven by no thread: the caller writes and syncs.
     pub(crate) fn wait_durable_inline(&self, end: Lsn) -> Result<(), StorageError> {
         if self.durable() < end {
             self.check_appended(end)?;
@@ -119,7 +118,7 @@ impl Log {
         while self.durable() < end {
             self.write_out(u64::MAX)?;
             if self.whole.load(Ordering::Acquire) < end.0 {
-                // Another thread is still copying a record before it.
+                // Another thread is still copying a record that lies before `end`.
                 yield_now();
                 continue;
             }
@@ -128,22 +127,22 @@ impl Log {
         Ok(())
     }
 
-    /// Returns when everything before `end` is on disk. `driven`: a thread drives the flusher; otherwise the caller does.
-    /// No latch may be held.
+    /// Returns when everything before `end` is on disk. If `driven` is true, a thread drives the flusher; otherwise the
+    /// caller writes and syncs. No latch may be held.
     ///
     /// # Errors
-    /// `Poisoned` or `BeyondLog` if that will never happen.
+    /// `Poisoned` or `BeyondLog` if `end` will never become durable.
     pub(crate) fn make_durable(&self, end: Lsn, driven: bool, hook: &dyn Hook) -> Result<(), StorageError> {
         if driven { self.wait_durable(end, &WaitToken::new(), hook) } else { self.wait_durable_inline(end) }
     }
 
     /// Executes one step of the flusher: writes the complete records, and syncs if a transaction has requested it or a sync
-    /// is due. If work was done, the caller must call again at once; otherwise at `next_ns` or on request.
+    /// is due. If the step did work, the caller must call again at once; otherwise at `next_ns` or on request.
     pub(crate) fn step(&self, now_ns: u64) -> ServiceStep {
         match self.try_step(now_ns) {
             Ok(result) => result,
             Err(_) => {
-                // Poisoned, here or elsewhere: no waiting thread will get durability.
+                // The instance is poisoned, by this step or elsewhere, so no waiting thread will get durability.
                 self.user_limit.store(0, Ordering::Relaxed);
                 self.waiters.wake(u64::MAX);
                 ServiceStep { did_work: false, next_ns: now_ns.saturating_add(IDLE_NS) }
@@ -172,8 +171,8 @@ impl Log {
         Ok(ServiceStep { did_work: false, next_ns: due.min(now_ns.saturating_add(pause)) })
     }
 
-    /// Drives the flusher until `stop` is set (then call [`Log::nudge`]). Records appended before are durable when it
-    /// returns, unless the instance is poisoned. For a dedicated thread.
+    /// Drives the flusher until `stop` is set (then call [`Log::nudge`]). Records appended before `stop` was set are durable
+    /// when it returns, unless the instance is poisoned. For a dedicated thread.
     pub(crate) fn run_flusher(&self, clock: &Clock, stop: &AtomicBool) {
         while !stop.load(Ordering::Acquire) {
             if let NextTurn::Within(limit) = self.flush_some(clock) {
@@ -227,7 +226,7 @@ impl Log {
         let now = clock.now_ns();
         let result = self.step(now);
         if !result.did_work && self.is_sync_requested() {
-            // An appender has not finished its copy, and may need this core for it.
+            // An appender has not finished its copy, and may need this core to finish it.
             yield_now();
             return NextTurn::Now;
         }
@@ -243,8 +242,8 @@ impl Log {
         self.is_sync_requested() || self.hurry.load(Ordering::Relaxed)
     }
 
-    /// Last work of the flusher: makes all appended records durable, unless the instance is closed, and wakes the threads
-    /// that wait for the flusher.
+    /// Executes the last work of the flusher: makes all appended records durable, unless the instance is closed, and wakes
+    /// the threads that wait for the flusher.
     pub(crate) fn end_flusher(&self) {
         let _ = self.wait_durable_inline(self.tail());
         self.waiters.wake(if self.poison.is_closed() { u64::MAX } else { self.durable().0 });
@@ -256,8 +255,8 @@ impl Log {
         self.maker_waker.wake_if_asleep();
     }
 
-    /// Executes one step of making segments ahead of need: at most 1 MiB of zeros and one sync. A full disk is no error
-    /// here; it becomes one for the append that needs the space.
+    /// Executes one step of making segments ahead of need: at most 1 MiB of zeros and one sync. Does not report a full disk
+    /// as an error; the append that needs the space will.
     pub(crate) fn make_step(&self, now_ns: u64) -> ServiceStep {
         let later = ServiceStep { did_work: false, next_ns: now_ns.saturating_add(MAKE_EVERY_NS) };
         if self.poison.is_closed() || !self.refresh_limit() || !self.segments.may_grow() {
@@ -293,8 +292,8 @@ impl Log {
         room < self.segments.geometry().payload()
     }
 
-    /// Writes at most about `most` bytes of complete records. Returns true if there were any. Makes missing segments for
-    /// them, so no latch may be held.
+    /// Writes at most about `most` bytes of complete records. Returns true if there were any. Makes the segments that these
+    /// records need, so no latch may be held.
     pub(super) fn write_out(&self, most: u64) -> Result<bool, StorageError> {
         self.poison.check()?;
         let written = self.written.load(Ordering::Relaxed);
@@ -302,13 +301,13 @@ impl Log {
         self.write_ready(most)
     }
 
-    /// Like [`Log::write_out`], as far as segments are ready. The caller may hold page latches.
+    /// Like [`Log::write_out`], but stops at the end of the ready segments. The caller may hold page latches.
     pub(super) fn write_ready(&self, most: u64) -> Result<bool, StorageError> {
         let mut writer = self.writer.lock();
         self.poison.check()?;
         let from = self.written.load(Ordering::Relaxed);
         let safe = self.reserve.safe_end();
-        // `safe` is less than `from` if a slow appender has announced a bound that it loaded long ago.
+        // `safe` is less than `from` if a slow appender has announced a lower bound that it loaded long ago.
         let to = safe.min(from.saturating_add(most & !7)).min(self.segments.end());
         let mut at = from;
         while at < to {

@@ -1,6 +1,6 @@
 //! Kinds of log records.
 
-/// Kind of a record, in its header.
+/// Kind of a log record, in its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum RecordKind {

@@ -56,8 +56,8 @@ pub(crate) use throttle::LogBounds;
 /// Start of the first record of a new log.
 pub(crate) const FIRST_LSN: Lsn = Lsn(4096);
 
-/// Maximum number of bytes by which a compensation record exceeds the one-section record that it undoes: the position at
-/// which undo continues.
+/// Maximum number of bytes by which a compensation record exceeds the one-section record that it undoes. These bytes contain
+/// the position at which undo continues.
 pub(crate) const UNDO_HEAD: u64 = 8;
 
 /// Layout and memory settings of a log.
@@ -77,7 +77,7 @@ pub(crate) struct LogOptions {
     pub(crate) reserve_bytes: u64,
     /// Maximum number of truncated segments that are kept to be recycled, within the limit of the log.
     pub(crate) spare_segments: usize,
-    /// Bytes of log between two checkpoints, and maximum size of the log's files in bytes; none for no limit.
+    /// Number of bytes of log between two checkpoints, and maximum size of the log's files in bytes; `None` for no limit.
     pub(crate) checkpoint_every: Option<(u64, u64)>,
     /// True to fill new segments with zeros (cheap syncs later); false to only allocate them (cheap to make).
     pub(crate) zero_segments: bool,
@@ -104,7 +104,7 @@ impl Default for LogOptions {
     }
 }
 
-/// Counters since open.
+/// Counters of the log since the database was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LogStats {
     /// Number of bytes appended.
@@ -117,7 +117,7 @@ pub(crate) struct LogStats {
     pub(crate) direct: bool,
     /// Number of segments made ready.
     pub(crate) segments: u64,
-    /// Number of recycled segments among them.
+    /// Number of the segments made ready that were recycled.
     pub(crate) recycled: u64,
 }
 
@@ -126,15 +126,15 @@ pub(crate) struct LogStats {
 pub(crate) struct Log {
     reserve: Reservations,
     ring: Ring,
-    /// End of the bytes handed to the system. Written by the threads that flush, read by every append: one cache line that
-    /// is nearly always shared.
+    /// Position up to which bytes have been handed to the system. Threads that flush write this position and every append
+    /// reads it, so its cache line is nearly always shared.
     written: CachePadded<AtomicU64>,
     /// End of the last completely written record.
     whole: AtomicU64,
     /// Limit up to which user records may be appended; 0 once poisoned.
     user_limit: AtomicU64,
     durable: AtomicU64,
-    /// Position up to which transactions have requested durability.
+    /// Position up to which transactions have requested durability of the log.
     requested: CachePadded<AtomicU64>,
     /// True if a quarter of the ring has filled since the flusher went to sleep.
     hurry: AtomicBool,
@@ -143,16 +143,16 @@ pub(crate) struct Log {
     disk_full: AtomicBool,
     waker: ServiceWaker,
     maker_waker: ServiceWaker,
-    /// Right to advance `written`. Acquired before the locks of `segments`.
+    /// Lock whose holder may advance `written`. Acquired before the locks of `segments`.
     writer: Mutex<BlockWriter>,
-    /// Right to advance `durable`. Never held together with `writer`.
+    /// Lock whose holder may advance `durable`. Never held together with `writer`.
     syncer: Mutex<SyncState>,
     segments: Segments,
     throttle: Throttle,
     waiters: Waiters,
     poison: Arc<Poison>,
     options: LogOptions,
-    /// Position at which this run began to append: nothing earlier is in the ring.
+    /// Position at which this run began to append. Earlier records are not in the ring.
     opened_at: u64,
     record_limit: u64,
     flushes: AtomicU64,
@@ -241,18 +241,19 @@ impl Log {
         Ok(log)
     }
 
-    /// Address range of the ring.
+    /// Returns the address range of the ring.
     pub(crate) fn ring_range(&self) -> std::ops::Range<usize> {
         self.ring.range()
     }
 
-    /// Address ranges of the tail and of the slots' copy positions, and distance between two positions.
+    /// Returns the address ranges of the tail and of the slots' copy positions, each with the distance between two
+    /// positions.
     #[cfg(feature = "measure")]
     pub(crate) fn position_lines(&self) -> [(std::ops::Range<usize>, usize); 2] {
         self.reserve.lines()
     }
 
-    /// End of the last appended record. If this position is durable, so is everything appended so far.
+    /// Returns the end of the last appended record. If this position is durable, so is everything appended so far.
     #[inline]
     pub(crate) fn tail(&self) -> Lsn {
         Lsn(self.reserve.tail())
@@ -325,12 +326,13 @@ impl Log {
         self.reserve.add_undo_bytes(slot, bytes, false);
     }
 
-    /// Number of bytes reserved for the undo of the slot's transaction.
+    /// Returns the number of bytes reserved for the undo of the slot's transaction.
     pub(crate) fn undo_bytes_of(&self, slot: SlotId) -> u64 {
         self.reserve.undo_bytes_of(slot)
     }
 
-    /// Sets the number of bytes reserved for the undo of the slot's transaction, a part of which has been undone.
+    /// Sets the number of bytes reserved for the undo of the slot's transaction, after a part of the transaction has been
+    /// undone.
     pub(crate) fn set_undo_bytes(&self, slot: SlotId, bytes: u64) {
         self.reserve.set_undo_bytes(slot, bytes);
     }
@@ -355,7 +357,8 @@ impl Log {
             self.admit(slot, bytes)?;
         }
         if undoable {
-            // Before the reservation: a flusher that sees the new tail also sees the bytes reserved for undo.
+            // The bytes are added before the reservation: a flusher that sees the new tail also sees the bytes reserved for
+            // undo.
             self.reserve.add_undo_bytes(slot, bytes + UNDO_HEAD, rec.prev() == Lsn::ZERO);
         }
         Ok(self.place(slot, rec, bytes, after)?)
@@ -383,7 +386,7 @@ impl Log {
         let (head, rest) = rec.placed(Lsn(start));
         self.ring.copy_in(start, head, rest);
         self.reserve.done(slot);
-        // Once per quarter of the ring.
+        // This is true once per quarter of the ring.
         if (start ^ end) & !(self.ring.capacity() / 4 - 1) != 0 {
             self.hurry();
         }
@@ -412,7 +415,7 @@ impl Log {
             let suffice = end <= self.segments.end() + self.ring.capacity();
             match if suffice { self.write_ready(PIECE) } else { self.write_out(PIECE) } {
                 Ok(true) => {}
-                // Another thread has not finished its copy.
+                // Another thread has not finished its copy of an earlier record.
                 Ok(false) => yield_now(),
                 Err(e) => {
                     self.reserve.give_up(slot, start);
@@ -448,7 +451,7 @@ impl Log {
         StorageError::CorruptFile { file: self.segments.show(self.segments.geometry().number(at)), what }
     }
 
-    /// Copies the record out of the ring. Returns false if it is not there (any more).
+    /// Copies the record out of the ring. Returns false if the record is not, or no longer, in the ring.
     ///
     /// A byte at `p` is replaced only by an appender whose reservation extends beyond `p + capacity`. The copy is valid if
     /// the tail, loaded after the copy, has not reached that point: had this thread read a word of such an appender, the
@@ -484,12 +487,12 @@ impl Log {
         self.copy_files(at + RECORD_HEADER as u64, record::extent(len) - RECORD_HEADER, out)
     }
 
-    /// Appends stream bytes to `out`, from the files.
+    /// Appends `bytes` bytes of the stream, from position `at` on, to `out`. Reads them from the files.
     fn copy_files(&self, mut at: u64, bytes: usize, out: &mut Vec<u8>) -> Result<(), StorageError> {
         let geometry = self.segments.geometry();
         let end = at + bytes as u64;
         while self.written.load(Ordering::Acquire) < end.min(self.reserve.tail()) {
-            // Still in the ring, although its place has been reserved for another record.
+            // The bytes are still in the ring, although their place has been reserved for another record.
             if !self.write_out(u64::MAX)? {
                 yield_now();
             }
@@ -507,35 +510,36 @@ impl Log {
         Ok(())
     }
 
-    /// Returns a reader of the files, from `from` on, that sees everything written before this call.
+    /// Returns a reader of the files, from `from` on. The reader sees everything written before this call.
     #[cfg(test)]
     pub(crate) fn reader(&self, from: Lsn) -> LogReader {
         LogReader::new(&self.segments.found(), from, Lsn::ZERO)
     }
 
-    /// Returns a reader of the records that the log contained when it was opened, from `from` on. It neither reads later
-    /// records nor takes them for records after a hole, so the reading thread may append meanwhile.
+    /// Returns a reader of the records that the log contained when it was opened, from `from` on. It does not read later
+    /// records, and does not mistake them for records after a hole, so the reading thread may append meanwhile.
     pub(crate) fn reader_of_old(&self, from: Lsn) -> LogReader {
         let files = self.segments.found().in_pieces(self.options.reader_bytes);
         LogReader::again(&files, from, Lsn(self.opened_at))
     }
 
-    /// Removes or recycles the log before `lsn`, in whole segments and at most up to the durable end. Nothing may be read
-    /// there again.
+    /// Removes or recycles the log before `lsn`, in whole segments and at most up to the durable end. Records before `lsn`
+    /// must not be read again.
     pub(crate) fn truncate_before(&self, lsn: Lsn) -> Result<(), StorageError> {
         self.poison.check()?;
         self.segments.truncate_before(lsn.min(self.durable()).0).inspect_err(|e| self.close(e))
     }
 
-    /// Makes everything durable and shrinks the log as far as possible, for a clean close. The service threads have been
-    /// stopped; nothing may be appended afterwards.
+    /// Makes all records durable and removes all segments that are not needed, for a clean close. The service threads have
+    /// been stopped; nothing may be appended afterwards.
     pub(crate) fn shut_down(&self) -> Result<(), StorageError> {
         self.wait_durable_inline(self.tail())?;
-        // Includes the space for records that do not check the limit: the next run can begin, and end, on a full disk too.
+        // The log keeps the space for records that do not check the limit, so that the next run can begin, and end, on a
+        // full disk too.
         self.segments.shrink(self.tail().0 + self.options.reserve_bytes)
     }
 
-    /// Counters since open.
+    /// Returns the counters of the log since the database was opened.
     pub(crate) fn stats(&self) -> LogStats {
         let (segments, recycled) = self.segments.made();
         LogStats {
@@ -548,7 +552,7 @@ impl Log {
         }
     }
 
-    /// Number of bytes that the log's files take, including files that wait to be recycled.
+    /// Returns the number of bytes that the log's files take, including files that wait to be recycled.
     pub(crate) fn disk_bytes(&self) -> u64 {
         self.segments.count() * self.segments.geometry().segment_bytes
     }
@@ -559,7 +563,7 @@ impl Log {
     }
 }
 
-// The service threads of the tests are system threads.
+// The tests run the service threads as system threads.
 #[cfg(test)]
 #[cfg(not(shuttle))]
 mod tests;

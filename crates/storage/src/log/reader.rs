@@ -40,33 +40,33 @@ use super::segment::{LogFiles, name};
 #[derive(Debug)]
 pub(crate) struct LogReader {
     stream: Stream,
-    /// Start of the next record.
+    /// Position of the start of the next record.
     at: u64,
-    /// Largest `synced` found so far: everything before it was durable.
+    /// Largest `synced` field of the records read so far: everything before this position was durable.
     synced: u64,
-    /// Position up to which everything was durable, according to the caller.
+    /// Position before which everything was durable, according to the caller.
     vouched: u64,
-    /// No record that begins at or after this position is read.
+    /// End of the range to read: a record that begins at or after this position is not read.
     until: u64,
     ended: bool,
 }
 
 impl LogReader {
-    /// Reads from the record that begins at `from`. Everything before `vouched` is known to have been durable (`Lsn::ZERO`
-    /// if nothing is known).
+    /// Creates a reader that begins with the record at `from`. The caller knows that everything before `vouched` was durable
+    /// (`Lsn::ZERO` if it knows nothing).
     pub(crate) fn new(files: &LogFiles, from: Lsn, vouched: Lsn) -> LogReader {
         let stream = Stream { files: files.clone(), buf: Vec::new(), start: from.0 };
         LogReader { stream, at: from.0, synced: 0, vouched: vouched.0, until: u64::MAX, ended: false }
     }
 
-    /// Reads records again that another reader has read: from `from` to the end of that reader, regardless of later
-    /// appends.
+    /// Creates a reader for records that another reader has read already: from `from` to the end of that reader, regardless
+    /// of later appends.
     pub(super) fn again(files: &LogFiles, from: Lsn, until: Lsn) -> LogReader {
         LogReader { until: until.0, ..LogReader::new(files, from, until) }
     }
 
-    /// Returns the next record; `None` at the end of the log, or of the range to read. (Not an `Iterator`: a record borrows
-    /// the buffer.)
+    /// Returns the next record; `None` at the end of the log or of the range to read. (The reader is not an `Iterator`,
+    /// because a record borrows its buffer.)
     ///
     /// # Errors
     /// `CorruptFile` if the log is damaged before its end, `Io`. Further calls return the same error.
@@ -88,13 +88,13 @@ impl LogReader {
         Ok(Some(view))
     }
 
-    /// End of the last record read, at which the log continues.
+    /// Returns the end of the last record read, at which the log continues.
     #[cfg(test)]
     pub(crate) fn end(&self) -> Lsn {
         Lsn(self.at)
     }
 
-    /// Returns the files, the end, and the largest `synced`.
+    /// Returns the files, the end of the log, and the largest `synced` field.
     pub(super) fn into_end(self) -> (LogFiles, Lsn, Lsn) {
         (self.stream.files, Lsn(self.at), Lsn(self.synced))
     }
@@ -117,7 +117,7 @@ impl LogReader {
 #[derive(Debug)]
 struct Stream {
     files: LogFiles,
-    /// Buffered bytes, from position `start` on.
+    /// Buffered bytes of the stream, from position `start` on.
     buf: Vec<u8>,
     start: u64,
 }
@@ -128,7 +128,7 @@ impl Stream {
         &self.buf[from..from + len]
     }
 
-    /// Number of buffered bytes from `at` on.
+    /// Returns the number of buffered bytes from `at` on.
     fn loaded(&self, at: u64) -> usize {
         if at < self.start { 0 } else { self.buf.len().saturating_sub((at - self.start) as usize) }
     }
@@ -161,7 +161,7 @@ impl Stream {
         Ok(self.buf.len())
     }
 
-    /// Loads the record at `at` and returns its length; `None` if there is no valid one.
+    /// Loads the record at `at` and returns its length; `None` if there is no valid record at `at`.
     fn load_record(&mut self, at: u64) -> Result<Option<usize>, StorageError> {
         if self.load(at, HEADER)? < HEADER {
             return Ok(None);
@@ -174,7 +174,8 @@ impl Stream {
         Ok(record::decode(self.bytes(at, extent), Lsn(at)).map(|_| len))
     }
 
-    /// A valid record proves that its segments were in use, so their headers must be valid as well.
+    /// Checks the headers of the segments of a valid record: the record proves that its segments were in use, so their
+    /// headers must be valid as well.
     fn check_headers(&self, from: u64, to: u64) -> Result<(), StorageError> {
         let geometry = self.files.geometry;
         for number in geometry.number(from)..=geometry.number(to - 1) {
@@ -187,8 +188,9 @@ impl Stream {
         Ok(())
     }
 
-    /// Segments are made one after the other, each complete and synced before the next is begun. So a valid header proves
-    /// that the headers of lower numbers were valid; a damaged header among them may have hidden records.
+    /// Checks the headers of lower segments. Segments are made one after the other, each complete and synced before the next
+    /// is begun. So a valid header proves that the headers of lower numbers were valid; a damaged header among them may have
+    /// hidden records.
     fn check_made_in_order(&self, at: u64) -> Result<(), StorageError> {
         let from = self.files.geometry.number(at);
         let files = || self.files.files.range(from..);
@@ -203,8 +205,8 @@ impl Stream {
         }
     }
 
-    /// Returns the error for the case that there is no valid record at `at` although a record or position `beyond` proves
-    /// that there was one.
+    /// Returns the error for a position `at` without a valid record, if a record or position `beyond` proves that there was
+    /// a record at `at`.
     fn damaged(&self, at: u64, beyond: u64, why: &str) -> StorageError {
         let geometry = self.files.geometry;
         let numbers = geometry.number(at)..=geometry.number(beyond);
@@ -217,7 +219,7 @@ impl Stream {
         StorageError::CorruptFile { file, what }
     }
 
-    /// Finds a valid record after `at` that was prepared when the log was durable beyond `at`.
+    /// Finds a valid record after `at` that was prepared when the log was durable beyond `at`. Such a record proves damage.
     fn find_proof(&mut self, at: u64) -> Result<Option<u64>, StorageError> {
         let geometry = self.files.geometry;
         let behind: Vec<u64> = self.files.files.range(geometry.number(at)..).map(|(number, _)| *number).collect();

@@ -30,7 +30,7 @@ pub(crate) const HEADER: usize = 32;
 /// Maximum size of a record in bytes, including the header.
 pub(crate) const MAX_RECORD: usize = 1 << 20;
 
-/// Number of bytes that a record of `len` bytes takes in the stream.
+/// Returns the number of bytes that a record of `len` bytes takes in the stream.
 #[inline]
 pub(super) fn extent(len: usize) -> usize {
     (len + 7) & !7
@@ -42,11 +42,11 @@ pub(crate) struct RecordBuf {
     /// Header (with `crc` and `prev` zero) and body, zero-padded to a multiple of 8 once prepared; then remains of earlier
     /// records. The buffer only grows, so that adding a piece is one comparison and a copy.
     bytes: Vec<u8>,
-    /// Number of bytes in use.
+    /// Number of bytes of the buffer in use.
     used: usize,
     len: usize,
     prev: Lsn,
-    /// Checksum of everything except `prev` and the LSN, once prepared.
+    /// Checksum of everything except `prev` and the LSN; `None` until the record is prepared.
     prepared: Option<Crc>,
     end: Lsn,
 }
@@ -77,7 +77,7 @@ impl RecordBuf {
         self.prepared = None;
     }
 
-    /// Sets the flags.
+    /// Sets the flags of the record.
     #[inline]
     #[cfg(test)]
     pub(crate) fn set_flags(&mut self, flags: u8) {
@@ -85,7 +85,7 @@ impl RecordBuf {
         self.bytes[25] = flags;
     }
 
-    /// Adds bytes to the body.
+    /// Adds bytes at the end of the body.
     #[inline]
     pub(crate) fn put(&mut self, bytes: &[u8]) {
         debug_assert!(self.prepared.is_none(), "a prepared record does not change");
@@ -114,7 +114,7 @@ impl RecordBuf {
         self.used += bytes;
     }
 
-    /// Returns the buffer after the bytes in use: at least `bytes` bytes.
+    /// Returns the unused part of the buffer, which has at least `bytes` bytes.
     #[inline]
     fn room(&mut self, bytes: usize) -> &mut [u8] {
         if self.bytes.len() - self.used < bytes {
@@ -129,7 +129,7 @@ impl RecordBuf {
         self.bytes.resize((self.used + bytes).max(2 * self.bytes.len()), 0);
     }
 
-    /// Adds up to four zeros.
+    /// Adds `n` zeros to the body, at most four.
     #[inline]
     pub(crate) fn put_zeros(&mut self, n: usize) {
         debug_assert!(n <= 4);
@@ -138,26 +138,26 @@ impl RecordBuf {
         self.used = used;
     }
 
-    /// Adds one byte.
+    /// Adds one byte to the body.
     #[inline]
     #[cfg(test)]
     pub(crate) fn put_u8(&mut self, value: u8) {
         self.put(&[value]);
     }
 
-    /// Adds a number, little-endian.
+    /// Adds a 16-bit number to the body, little-endian.
     #[inline]
     pub(crate) fn put_u16(&mut self, value: u16) {
         self.put(&value.to_le_bytes());
     }
 
-    /// Adds a number, little-endian.
+    /// Adds a 32-bit number to the body, little-endian.
     #[inline]
     pub(crate) fn put_u32(&mut self, value: u32) {
         self.put(&value.to_le_bytes());
     }
 
-    /// Adds a number, little-endian.
+    /// Adds a 64-bit number to the body, little-endian.
     #[inline]
     pub(crate) fn put_u64(&mut self, value: u64) {
         self.put(&value.to_le_bytes());
@@ -180,21 +180,22 @@ impl RecordBuf {
         &self.bytes[HEADER.min(end)..end]
     }
 
-    /// Length of the body so far in bytes: the offset at which the next `put` writes.
+    /// Returns the length of the body so far in bytes: the offset at which the next `put` writes.
     #[inline]
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.body().len()
     }
 
-    /// End of the record, once appended: the record is durable when the log is flushed to this position.
+    /// Returns the end of the record, once appended: the record is durable when the log is flushed to this position.
     #[inline]
     pub(crate) fn end(&self) -> Lsn {
         self.end
     }
 
-    /// Does everything that can be done before the record's position is known; `durable` is the current or an earlier value
-    /// of [`super::Log::durable`]. `append` calls it if the caller has not. The body must not change afterwards.
+    /// Prepares the record: does everything that can be done before its position is known. `durable` is the current or an
+    /// earlier value of [`super::Log::durable`]. `append` calls this function if the caller has not. The body must not
+    /// change afterwards.
     #[inline]
     pub(crate) fn prepare(&mut self, durable: Lsn) {
         if self.prepared.is_some() {
@@ -211,7 +212,7 @@ impl RecordBuf {
         self.prepared = Some(Crc::new().bytes(&self.bytes[..self.used]));
     }
 
-    /// Number of bytes that the prepared record takes in the stream.
+    /// Returns the number of bytes that the prepared record takes in the stream.
     #[inline]
     pub(super) fn extent(&self) -> u64 {
         self.used as u64
@@ -240,21 +241,21 @@ pub(crate) struct RecordView<'a> {
     pub(crate) lsn: Lsn,
     /// Start of the next record.
     pub(crate) end: Lsn,
-    /// Previous record of the transaction; `Lsn::ZERO` for none.
+    /// Start of the previous record of the transaction; `Lsn::ZERO` for none.
     pub(crate) prev: Lsn,
-    /// The transaction.
+    /// Number of the transaction.
     pub(crate) txn: TxnId,
     /// Kind of the body.
     pub(crate) kind: u8,
-    /// Flags of the module that defines the kind.
+    /// Flags of the record, as defined by the module that defines the kind.
     pub(crate) flags: u8,
-    /// Position up to which everything was durable when the record was prepared.
+    /// Position before which everything was durable when the record was prepared.
     pub(crate) synced: Lsn,
-    /// The body as it was added.
+    /// Body of the record, without padding.
     pub(crate) body: &'a [u8],
 }
 
-/// Returns the length in a header, if it is a possible length of a record.
+/// Returns the length in a header; `None` if no record can have this length.
 #[inline]
 pub(super) fn claimed_len(header: &[u8]) -> Option<usize> {
     let len = u32::from_le_bytes([header[0], header[1], header[2], header[3]]) as usize;
@@ -283,7 +284,7 @@ pub(crate) fn decode(bytes: &[u8], lsn: Lsn) -> Option<RecordView<'_>> {
     (sound && whole[24] != 0).then(|| view(whole, len, lsn))
 }
 
-/// Returns the LSN as the checksum covers it.
+/// Returns the LSN in the form that the checksum covers.
 #[inline]
 fn summed(lsn: Lsn) -> u64 {
     if is_mutant(Mutant::LsnOutOfCrc) { 0 } else { lsn.0 }

@@ -1,22 +1,22 @@
 //! Reservation of a record's position with one `fetch_add` on the tail, and the flusher's test for complete records.
 //!
 //! An appender announces, in its own slot, a lower bound of the position that it is about to get. It reserves the position,
-//! copies the record, and clears the slot. The flusher loads the tail, then all slots; everything below the minimum of them
-//! (the *safe end*) has been copied.
+//! copies the record, and clears the slot. The flusher loads the tail, then all slots; all bytes before the minimum of these
+//! values (the *safe end*) have been copied.
 //!
 //! **Proof.** Let record A of slot `s` begin at `a`, and let the flusher have loaded the tail as `t > a`. We show that
 //! `safe_end <= a`, or that A's copy happened before the flusher's use of it.
 //!
-//! 1. `t > a` means that the flusher's acquire load read A's `fetch_add` or a later one. Later ones are
-//!    read-modify-writes and continue A's release sequence, so A's `fetch_add` synchronises with the load,
-//!    and A's announcement, which comes before it in program order, happened before the flusher reads slot
-//!    `s`. So it reads the announcement or something that comes after it in the slot's modification order.
-//! 2. If it reads the announcement `b`: the appender had loaded `b` from the tail before, and the tail only grows, so `b <=
-//!    a`, and `safe_end <= b <= a`.
-//! 3. If it reads `a` itself ([`Reservations::announce_exact`]): `safe_end <= a`.
-//! 4. If it reads `IDLE`, or a later announcement by the slot's user at that time: both are release stores after A's copy
-//!    (the slot has one user at a time, and passing it on is itself a happens-before edge), read by an acquire load: the
-//!    copy happened before. QED.
+//! `t > a` means that the flusher's acquire load read A's `fetch_add` or a later one. Later ones are read-modify-writes and
+//! continue A's release sequence, so A's `fetch_add` synchronises with the load, and A's announcement, which comes before it
+//! in program order, happened before the flusher reads slot `s`. So the flusher reads the announcement or a later value in
+//! the slot's modification order.
+//! If the flusher reads the announcement `b`: the appender had loaded `b` from the tail before, and the tail only grows, so
+//! `b <= a`, and `safe_end <= b <= a`.
+//! If the flusher reads `a` itself ([`Reservations::announce_exact`]): `safe_end <= a`.
+//! If the flusher reads `IDLE`, or a later announcement by the slot's user at that time: both are release stores after A's
+//! copy (the slot has one user at a time, and passing the slot on is itself a happens-before edge), read by an acquire load:
+//! the copy happened before. QED.
 //!
 //! Appenders write no shared data except the tail. No fence between announcement and `fetch_add` is needed: both matter
 //! only to a flusher that saw the `fetch_add`.
@@ -31,24 +31,24 @@ const IDLE: u64 = u64::MAX;
 #[derive(Debug)]
 #[repr(align(128))]
 struct Slot {
-    /// Lower bound of the position being copied to, or `IDLE`.
+    /// Lower bound of the position to which the slot's user copies a record; `IDLE` if no copy is in progress.
     inflight: AtomicU64,
-    /// Number of bytes that the undo of the slot's transaction may still need. Written by the slot's user only.
+    /// Number of bytes that the undo of the slot's transaction may still need. Only the slot's user writes it.
     undo: AtomicU64,
-    /// Number of records appended. Written by the slot's user only.
+    /// Number of records appended through the slot. Only the slot's user writes it.
     records: AtomicU64,
 }
 
 #[derive(Debug)]
 pub(super) struct Reservations {
     tail: CachePadded<AtomicU64>,
-    /// Start of the first abandoned reservation; nothing from there on may ever be written.
+    /// Start of the first abandoned reservation. No byte from this position on may ever be written to the files.
     abandoned_from: CachePadded<AtomicU64>,
     slots: Box<[Slot]>,
 }
 
 impl Reservations {
-    /// Address ranges of the tail and of the slots, and distance between two slots.
+    /// Returns the address ranges of the tail and of the slots, each with the distance between two of its elements.
     #[cfg(feature = "measure")]
     pub(super) fn lines(&self) -> [(std::ops::Range<usize>, usize); 2] {
         let tail = std::ptr::from_ref(&self.tail).addr();
@@ -65,7 +65,7 @@ impl Reservations {
         }
     }
 
-    /// End of the last reservation.
+    /// Returns the end of the last reservation.
     #[inline]
     pub(super) fn tail(&self) -> u64 {
         self.tail.load(Ordering::Acquire)
@@ -78,10 +78,10 @@ impl Reservations {
         crate::base::prefetch::prefetch_write(std::ptr::from_ref(&self.tail).cast());
     }
 
-    /// Reserves `bytes` and returns their position. The slot is announced until [`Reservations::done`].
+    /// Reserves `bytes` and returns their position. The slot stays announced until [`Reservations::done`].
     ///
     /// # Panics
-    /// If there is no such slot.
+    /// If the slot does not exist.
     #[inline]
     pub(super) fn reserve(&self, slot: SlotId, bytes: u64) -> u64 {
         let slot = &self.slots[slot.0 as usize];
@@ -101,20 +101,20 @@ impl Reservations {
         slot.inflight.store(IDLE, Ordering::Release);
     }
 
-    /// Replaces the lower bound by the position itself. An appender that waits for space in the ring must do this first:
-    /// the bound may lie a whole ring before the position, and a flusher that stops at the bound frees no space.
+    /// Replaces the slot's lower bound by the position itself. An appender that waits for space in the ring must do this
+    /// first: the bound may lie a whole ring before the position, and a flusher that stops at the bound frees no space.
     pub(super) fn announce_exact(&self, slot: SlotId, start: u64) {
         self.slots[slot.0 as usize].inflight.store(start, Ordering::Release);
     }
 
-    /// Abandons a reservation: it and all later ones will never be written.
+    /// Abandons a reservation. Its bytes and all later ones will never be written.
     pub(super) fn give_up(&self, slot: SlotId, start: u64) {
         self.abandoned_from.fetch_min(start, Ordering::AcqRel);
         // Released after the store: a flusher that sees the slot idle also sees the abandoned position.
         self.slots[slot.0 as usize].inflight.store(IDLE, Ordering::Release);
     }
 
-    /// Position before which everything has been copied; see the top of the file.
+    /// Returns the position before which everything has been copied; see the top of the file.
     pub(super) fn safe_end(&self) -> u64 {
         let mut end = self.tail.load(Ordering::Acquire);
         for slot in &self.slots {
@@ -123,8 +123,8 @@ impl Reservations {
         end.min(self.abandoned_from.load(Ordering::Acquire))
     }
 
-    /// Adds to the bytes that the undo of the slot's transaction may need; `first` discards those of the previous
-    /// transaction.
+    /// Adds to the bytes that the undo of the slot's transaction may need. `first` is true for the first record of a
+    /// transaction, and discards the bytes of the slot's previous transaction.
     #[inline]
     pub(super) fn add_undo_bytes(&self, slot: SlotId, bytes: u64, first: bool) {
         let undo = &self.slots[slot.0 as usize].undo;
@@ -132,7 +132,7 @@ impl Reservations {
         undo.store(before + bytes, Ordering::Relaxed);
     }
 
-    /// Number of bytes that the undo of the slot's transaction may need. For the slot's user.
+    /// Returns the number of bytes that the undo of the slot's transaction may need. For the slot's user.
     pub(super) fn undo_bytes_of(&self, slot: SlotId) -> u64 {
         self.slots[slot.0 as usize].undo.load(Ordering::Relaxed)
     }
@@ -142,14 +142,15 @@ impl Reservations {
         self.slots[slot.0 as usize].undo.store(bytes, Ordering::Relaxed);
     }
 
-    /// Subtracts the bytes that an undo has used.
+    /// Subtracts the bytes that an undo has used from the bytes that it may still need.
     #[inline]
     pub(super) fn subtract_undo_bytes(&self, slot: SlotId, bytes: u64) {
         let undo = &self.slots[slot.0 as usize].undo;
         undo.store(undo.load(Ordering::Relaxed).saturating_sub(bytes), Ordering::Relaxed);
     }
 
-    /// Number of bytes that the undo of all transactions may need, for a tail loaded before.
+    /// Returns the number of bytes that the undo of all transactions may need. Covers all records before a tail that the
+    /// caller has loaded before this call.
     pub(super) fn undo_bytes(&self) -> u64 {
         self.slots.iter().map(|slot| slot.undo.load(Ordering::Relaxed)).sum()
     }
@@ -169,8 +170,8 @@ mod loom_tests {
 
     use super::*;
 
-    /// Reservations of one cell each, by position. Loom's cells detect a read before which no write happened, regardless of
-    /// the value read.
+    /// One cell for each reservation, indexed by position. Loom's cells detect a read before which no write happened,
+    /// regardless of the value read.
     struct Model {
         reservations: Reservations,
         ring: [UnsafeCell<u64>; 4],
@@ -246,7 +247,7 @@ mod loom_tests {
         });
     }
 
-    /// A ring of two cells, used like that of the log: an appender that finds it full writes out the complete records.
+    /// A ring of two cells, used like the ring of the log: an appender that finds it full writes out the complete records.
     struct Ring {
         reservations: Reservations,
         writer: loom::sync::Mutex<()>,

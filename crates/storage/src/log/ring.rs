@@ -11,10 +11,10 @@ use std::io;
 use crate::base::arena::{Arena, PageSize, ZeroValid};
 use crate::io::BLOCK;
 
-/// Number of words of a [`Piece`].
+/// Number of words in a [`Piece`].
 const PIECE: usize = BLOCK / 8;
 
-/// Unit of the ring's memory. It gives the ring the alignment of whole file blocks.
+/// Unit of the ring's memory. Its alignment gives the ring the alignment of whole file blocks.
 #[repr(C, align(4096))]
 struct Piece([AtomicU64; PIECE]);
 
@@ -23,7 +23,7 @@ unsafe impl ZeroValid for Piece {}
 
 pub(super) struct Ring {
     pieces: Arena<Piece>,
-    /// Number of words minus one; the number is a power of two.
+    /// Number of words of the ring minus one. The number of words is a power of two.
     mask: usize,
 }
 
@@ -43,7 +43,7 @@ impl Ring {
         Ok(Ring { pieces: Arena::new(pieces, memory)?, mask: pieces * PIECE - 1 })
     }
 
-    /// Address range of the ring.
+    /// Returns the address range of the ring.
     pub(super) fn range(&self) -> std::ops::Range<usize> {
         self.pieces.range()
     }
@@ -56,7 +56,7 @@ impl Ring {
         unsafe { std::slice::from_raw_parts(pieces.as_ptr().cast::<AtomicU64>(), pieces.len() * PIECE) }
     }
 
-    /// Size of the ring in bytes.
+    /// Returns the size of the ring in bytes.
     #[inline]
     pub(super) fn capacity(&self) -> u64 {
         (self.mask + 1) as u64 * 8
@@ -78,7 +78,8 @@ impl Ring {
             for (place, word) in first.iter().zip(head) {
                 place.store(word, Ordering::Relaxed);
             }
-            // Eight at a time: there is no wider atomic store, and a loop over single words is mostly loop overhead.
+            // The loop copies eight words at a time: there is no wider atomic store, and a loop over single words is mostly
+            // loop overhead.
             let ((places, last_places), (eights, last_words)) = (place.as_chunks::<8>(), words.as_chunks::<8>());
             for (places, words) in places.iter().zip(eights) {
                 for (place, word) in places.iter().zip(words) {

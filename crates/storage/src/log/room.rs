@@ -25,7 +25,7 @@ pub(crate) enum AppendError {
     NoRoom {
         /// Slot of the transaction.
         slot: SlotId,
-        /// Length of the record.
+        /// Length of the record in bytes.
         bytes: u64,
         /// True if the record may use the space reserved for undo.
         for_undo: bool,
@@ -41,10 +41,10 @@ impl From<StorageError> for AppendError {
 }
 
 impl AppendError {
-    /// Makes the missing segment, if that was the reason. No latch may be held.
+    /// Makes the missing segment, if a missing segment was the reason. No latch may be held.
     ///
     /// # Errors
-    /// The reason, if it was another one; `NoSpace` or `TooManyFiles` if no segment can be made now; `Poisoned`.
+    /// The reason, if it was not a missing segment; `NoSpace` or `TooManyFiles` if no segment can be made now; `Poisoned`.
     #[cold]
     #[inline(never)]
     pub(crate) fn make_room(self, log: &Log) -> Result<(), StorageError> {
@@ -57,13 +57,13 @@ impl AppendError {
 }
 
 impl Log {
-    /// Returns true if a user's record fits below the limit as it was last computed.
+    /// Returns true if a user's record of `bytes` bytes ends before the limit, as it was last computed.
     #[inline]
     pub(super) fn admits(&self, bytes: u64) -> bool {
         self.reserve.tail() + bytes <= self.user_limit.load(Ordering::Relaxed)
     }
 
-    /// Recomputes the limit for user records, which the append has reached. Fails if it stays below the record's end.
+    /// Recomputes the limit for user records, which the append has reached. Fails if the record still ends after the limit.
     #[cold]
     pub(super) fn admit(&self, slot: SlotId, bytes: u64) -> Result<(), AppendError> {
         self.poison.check()?;
@@ -77,7 +77,7 @@ impl Log {
         Err(AppendError::NoRoom { slot, bytes, for_undo: false })
     }
 
-    /// Returns true if a record that undoes a change fits the ready segments.
+    /// Returns true if a record of `bytes` bytes that undoes a change fits the ready segments.
     #[inline]
     pub(super) fn admits_undo(&self, bytes: u64) -> bool {
         self.reserve.tail() + bytes <= self.segments.end()
@@ -114,8 +114,8 @@ impl Log {
         Ok(())
     }
 
-    /// Makes the segments of the records before `at`. They are missing if records that do not check the limit have used up
-    /// the space reserved for them. No latch may be held.
+    /// Makes the segments for the records before `at`. Segments are missing if records that do not check the limit have used
+    /// up the space reserved for them. No latch may be held.
     pub(super) fn make_through(&self, at: u64) -> Result<(), StorageError> {
         while self.segments.end() < at {
             self.segments.make_if(|| self.segments.end() < at).inspect_err(|e| self.close(e))?;
@@ -123,8 +123,8 @@ impl Log {
         Ok(())
     }
 
-    /// Makes the next segment if `wanted` still returns true once no other thread is making one. A lack of space is the
-    /// caller's error; any other error closes the instance.
+    /// Makes the next segment. Waits until no other thread is making a segment, and does nothing if `wanted` then returns
+    /// false. Returns a lack of space to the caller; any other error also closes the instance.
     pub(super) fn make_segment(&self, wanted: impl FnOnce() -> bool) -> Result<(), StorageError> {
         match self.segments.make_if(wanted) {
             Err(e) if !e.is_want_of_room() => {

@@ -26,13 +26,14 @@ use crate::io::{Disk, DiskFile, OpenMode, read_up_to_at};
 
 use super::record::le_u64;
 
-/// Number of bytes before the payload.
+/// Number of bytes of a segment before its payload.
 pub(super) const HEADER_BYTES: u64 = 4096;
-/// Format version in every header.
+/// Format version in the header of every segment.
 pub(super) const FORMAT: u32 = 5;
 const MAGIC: &[u8; 8] = b"LKSTPLOG";
 const SUMMED: usize = 40;
-/// Bounds that keep every stream position within 63 bits, regardless of names and headers.
+/// Maximum number of a segment and maximum size of a segment. They keep every stream position within 63 bits, regardless of
+/// names and headers.
 const NUMBER_MAX: u64 = u32::MAX as u64;
 const SEGMENT_BYTES_MAX: u64 = 1 << 31;
 
@@ -44,19 +45,19 @@ pub(super) struct Geometry {
 }
 
 impl Geometry {
-    /// Payload bytes of one segment.
+    /// Returns the number of payload bytes of one segment.
     #[inline]
     pub(super) fn payload(self) -> u64 {
         self.segment_bytes - HEADER_BYTES
     }
 
-    /// Number of the segment that contains the byte at `at`.
+    /// Returns the number of the segment that contains the byte at `at`.
     #[inline]
     pub(super) fn number(self, at: u64) -> u64 {
         at / self.payload()
     }
 
-    /// Stream position of a segment's first byte.
+    /// Returns the stream position of the first payload byte of a segment.
     #[inline]
     pub(super) fn base(self, number: u64) -> u64 {
         number * self.payload()
@@ -83,12 +84,12 @@ impl Geometry {
     }
 }
 
-/// Name of segment `number`.
+/// Returns the name of segment `number`.
 pub(super) fn name(number: u64) -> String {
     format!("log.{number}")
 }
 
-/// Number of the segment with this name; `None` if no segment has such a name.
+/// Returns the number of the segment with this name; `None` if it is not a name of a segment.
 fn number_of(name: &str) -> Option<u64> {
     let digits = name.strip_prefix("log.")?;
     let number = digits.parse().ok()?;
@@ -100,12 +101,12 @@ pub(crate) fn is_name(name: &str) -> bool {
     number_of(name).is_some()
 }
 
-/// Returns true if these first bytes of a file are those of a segment, which may be written only in part.
+/// Returns true if these first bytes of a file can be the start of a segment. The header may have been written only in part.
 fn begins_like(block: &[u8]) -> bool {
     block.iter().zip(MAGIC).all(|(byte, magic)| byte == magic || *byte == 0)
 }
 
-/// Returns true if a file with the name of a segment may be a segment.
+/// Returns true if a file that has the name of a segment may be a segment.
 ///
 /// # Errors
 /// A failed read.
@@ -125,7 +126,7 @@ pub(crate) fn is_unused(file: &dyn DiskFile) -> Result<bool, StorageError> {
     Ok(payload[..got].iter().all(|byte| *byte == 0))
 }
 
-/// Names and numbers of all files that have names of segments.
+/// Returns the numbers and names of all files that have names of segments.
 pub(super) fn list(disk: &dyn Disk) -> Result<Vec<(u64, String)>, StorageError> {
     let names = disk.list().map_err(|e| StorageError::io("list", disk.show(""), 0, e))?;
     Ok(names.into_iter().filter_map(|name| Some((number_of(&name)?, name))).collect())
@@ -134,13 +135,13 @@ pub(super) fn list(disk: &dyn Disk) -> Result<Vec<(u64, String)>, StorageError> 
 #[derive(Clone, Debug)]
 pub(super) struct SegmentFile {
     pub(super) file: Arc<dyn DiskFile>,
-    /// True if the header matches the name.
+    /// True if the header matches the name of the file.
     pub(super) valid: bool,
-    /// True if the file may be a segment, possibly with a header that did not reach the disk, or only in part.
+    /// True if the file may be a segment. Its header may be missing on the disk, or be there only in part.
     pub(super) ours: bool,
 }
 
-/// Files of the log as found at open; nothing has been changed yet.
+/// Files of the log as found at open, before any change.
 #[derive(Clone, Debug)]
 pub(crate) struct LogFiles {
     pub(super) disk: Arc<dyn Disk>,
@@ -225,7 +226,7 @@ impl LogFiles {
         Ok(LogFiles { disk, geometry: Geometry { segment_bytes, database }, files, piece: PIECE })
     }
 
-    /// Returns the same files with another number of bytes that a reader requests at a time.
+    /// Returns the same files, with `bytes` as the number of bytes that a reader requests at a time.
     pub(crate) fn in_pieces(self, bytes: usize) -> LogFiles {
         LogFiles { piece: bytes.max(1), ..self }
     }

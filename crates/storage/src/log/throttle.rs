@@ -1,24 +1,24 @@
 //! Throttling of transactions before the log reaches its size limit.
 //!
-//! The log on disk has a limit. It must keep the *distance*: the bytes from the oldest record that a restart needs, for
-//! redo or undo, to the tail. Checkpoints shorten the distance by cutting (truncating) the log. Up to
-//! [`LogBounds::slow_at`] appends are not delayed. Beyond it a *gate* lies ahead of the tail. Appends that reach the gate
-//! are refused as if a segment had to be made, so their callers hold no latch. Each of them pauses for a moment, and then
-//! the gate advances by a chunk. The size of a chunk follows from the rate at which the log was cut recently: about twice
-//! that rate at the start of the throttled range, nearly nothing at its end, and the same rate half-way, where a load that
-//! exceeds the capacity of the disk settles. InnoDB throttles its users by the age of the log in the same way.
+//! The log on disk has a limit. It must keep the *distance*: the bytes from the oldest record that a restart needs, for redo
+//! or undo, to the tail. Checkpoints shorten the distance by cutting (truncating) the log. Appends are not delayed while the
+//! distance is at most [`LogBounds::slow_at`]. At a longer distance a *gate* lies ahead of the tail. Appends that reach the
+//! gate are refused as if a segment had to be made, so their callers hold no latch. Each of them pauses for a moment, and
+//! then the gate advances by a chunk. The size of a chunk follows from the rate at which the log was cut recently: about
+//! twice that rate at the start of the throttled range, nearly nothing at its end, and the same rate half-way, where a load
+//! that exceeds the capacity of the disk settles. InnoDB throttles its users by the age of the log in the same way.
 //!
 //! A transaction whose first record lies far behind the tail passes the gate without a pause: it holds the log, and the
-//! sooner it ends, the sooner the log is cut. Otherwise later transactions could take each chunk before it wakes up. The
-//! last quarter of the throttled range is reserved for transactions that have written already; a transaction that has
-//! written nothing waits there for a cut.
+//! sooner it ends, the sooner the log is cut. Otherwise later transactions could take each chunk before the old transaction
+//! wakes up. The last quarter of the throttled range is reserved for transactions that have written already; a transaction
+//! that has written nothing waits there for a cut.
 //!
-//! After the gate comes a *wall*: no segment is made for users' records once the number of files has reached the limit.
-//! There the caller waits for a checkpoint to cut the log, and gets [`StorageError::LogFull`] if none does: a transaction
-//! holds the log, and the error names it, or the disk makes no progress. A copy of the database that holds the log is
-//! cancelled at the wall. Undo, commits and checkpoints have reserved space and meet neither gate nor wall.
+//! After the gate comes a *wall*: no segment is made for users' records once the number of files has reached the limit. A
+//! caller at the wall waits for a checkpoint to cut the log, and gets [`StorageError::LogFull`] if no checkpoint does: a
+//! transaction holds the log, and the error names it, or the disk makes no progress. A copy of the database that holds the
+//! log is cancelled at the wall. Undo, commits and checkpoints have reserved space and are stopped by neither gate nor wall.
 //!
-//! The gate costs appends nothing: it is a part of the limit with which they compare the tail in any case.
+//! The gate costs appends nothing: the gate is part of the limit with which every append compares the tail anyway.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -32,21 +32,22 @@ use crate::base::sync::atomic::{AtomicU64, Ordering};
 use crate::base::sync::yield_now;
 use crate::io::Disk;
 
-/// Pause of an append at the gate. Afterwards the gate advances according to the bytes that are cut in this time.
+/// Duration of the pause of an append at the gate. Afterwards the gate advances according to the bytes that are cut in this
+/// time.
 const PAUSE: Duration = Duration::from_millis(1);
 /// Minimum number of bytes by which the gate advances.
 const LEAST_CHUNK: u64 = 4096;
-/// Number of pauses at the wall, without a cut, before the caller gets an error: half a second if a transaction is known to
-/// hold the log, otherwise ten seconds, which only a disk without progress takes.
+/// Number of consecutive pauses at the wall, without a cut, before the caller gets an error: half a second if a transaction
+/// is known to hold the log, otherwise ten seconds, which only a disk without progress takes.
 const PATIENCE_WITH_HOLDER: u32 = 500;
 const PATIENCE: u32 = 10_000;
-/// Minimum and maximum of the rate assumed before the first cut, in bytes per second.
+/// Minimum and maximum of the rate of cuts that is assumed before the first cut, in bytes per second.
 const FIRST_RATE: (u64, u64) = (16 << 20, 512 << 20);
 
 /// Minimum limit of the log, in bytes.
 const LEAST_LIMIT: u64 = 64 << 20;
-/// Minimum number of files. A log of fewer files could not be cut: it needs the file of the oldest record, the one that is
-/// written, one made ahead of need, and one for a checkpoint.
+/// Minimum number of files of a log. A log of fewer files could not be cut: it needs the file of the oldest record, the file
+/// that is being written, a file made ahead of need, and a file for a checkpoint.
 const LEAST_FILES: u64 = 4;
 
 /// Bounds of the log's growth.
@@ -56,24 +57,24 @@ pub(crate) struct LogBounds {
     pub(crate) files: u64,
     /// Distance in bytes beyond which transactions are throttled.
     pub(crate) slow_at: u64,
-    /// Distance at which a transaction that has written nothing waits for a cut.
+    /// Distance in bytes at which a transaction that has written nothing waits for a cut.
     pub(crate) fresh_stop_at: u64,
-    /// Minimum distance at which the files are used up.
+    /// Minimum distance in bytes at which the files are used up.
     pub(crate) stop_at: u64,
-    /// Bytes of log between two checkpoints.
+    /// Number of bytes of log between two checkpoints.
     pub(crate) every: u64,
 }
 
-/// Divisor: the log's files may take this part of the files that may be open. Each may be open twice.
+/// Divisor of the maximum number of open files, for the maximum number of log files. Each log file may be open twice.
 const PART_OF_DESCRIPTORS: u64 = 4;
 
-/// Maximum number of files of a log on this disk.
+/// Returns the maximum number of files of a log on this disk.
 pub(super) fn most_files(disk: &dyn Disk) -> u64 {
     disk.most_open_files().map_or(u64::MAX, |files| files / PART_OF_DESCRIPTORS)
 }
 
 impl LogBounds {
-    /// No bounds.
+    /// Bounds of a log without limits.
     pub(crate) const NONE: LogBounds =
         LogBounds { files: u64::MAX, slow_at: u64::MAX, fresh_stop_at: u64::MAX, stop_at: u64::MAX, every: u64::MAX };
 
@@ -93,10 +94,10 @@ impl LogBounds {
     }
 }
 
-/// Requests a cut: wakes the cleaner (returns false), or does a part of its work (returns true).
+/// Callback that requests a cut: wakes the cleaner and returns false, or does a part of its work and returns true.
 type Cutter = Box<dyn Fn() -> bool + Send + Sync>;
 
-/// Returns the first record of a slot's transaction; `Lsn::ZERO` if it has none.
+/// Callback that returns the first record of a slot's transaction; `Lsn::ZERO` if it has none.
 type FirstRecord = Box<dyn Fn(SlotId) -> Lsn + Send + Sync>;
 
 /// Throttle of a log: see the module's documentation.
@@ -104,7 +105,7 @@ pub(super) struct Throttle {
     bounds: LogBounds,
     /// Position of the gate: users' records end before it. `u64::MAX` if appends are not throttled.
     gate: AtomicU64,
-    /// Rate of cuts in bytes per second.
+    /// Rate of recent cuts, in bytes per second.
     rate: AtomicU64,
     /// Number of appends that paused, at the gate or at the wall.
     pauses: AtomicU64,
@@ -115,9 +116,9 @@ pub(super) struct Throttle {
 
 #[derive(Debug, Default)]
 struct Cuts {
-    /// Time of the last cut, and oldest position that was kept then.
+    /// Clock time of the last cut in nanoseconds, and position of the oldest record that was kept then.
     last: Option<(u64, u64)>,
-    /// True if appends have been throttled since.
+    /// True if appends have been throttled since the last cut.
     slowed: bool,
     /// Holder of the log, as found by the newest checkpoint.
     holder: Option<LogHolder>,
@@ -142,7 +143,7 @@ impl Throttle {
         }
     }
 
-    /// Returns the limit of users' records, for a distance from the oldest kept record to the tail.
+    /// Returns the limit of users' records. `distance` is the number of bytes from the oldest kept record to the tail.
     pub(super) fn gate(&self, tail: u64, distance: u64) -> u64 {
         let gate = self.gate.load(Ordering::Relaxed);
         if distance <= self.bounds.slow_at {
@@ -162,7 +163,7 @@ impl Throttle {
         }
     }
 
-    /// Number of bytes by which the gate advances after a pause; 0 if only a cut makes space.
+    /// Returns the number of bytes by which the gate advances after a pause; 0 if only a cut makes space.
     fn chunk(&self, distance: u64) -> u64 {
         let LogBounds { slow_at, fresh_stop_at, .. } = self.bounds;
         let left = fresh_stop_at.saturating_sub(distance);
@@ -174,7 +175,7 @@ impl Throttle {
         ((full * u128::from(left) / u128::from(in_all)) as u64).min(left).max(LEAST_CHUNK)
     }
 
-    /// Records a cut of the log, and updates the rate.
+    /// Records a cut of the log, and updates the rate of cuts.
     fn cut(&self, now_ns: u64, kept_from: u64) {
         let mut cuts = self.cuts.lock();
         let Some((then, before)) = cuts.last.replace((now_ns, kept_from)) else { return };
@@ -191,7 +192,7 @@ impl Throttle {
         }
     }
 
-    /// Requests a cut, and pauses unless this thread has done a part of the work itself.
+    /// Requests a cut. Pauses unless this thread has done a part of the cleaner's work itself.
     fn pause(&self, log: &Log) {
         self.pauses.fetch_add(1, Ordering::Relaxed);
         if !self.cutter.get().is_some_and(|cut| cut()) {
@@ -208,22 +209,22 @@ impl Log {
         self.throttle.bounds
     }
 
-    /// Number of bytes from the oldest kept record to the tail.
+    /// Returns the number of bytes from the oldest kept record to the tail.
     fn kept_bytes(&self) -> u64 {
         self.reserve.tail().saturating_sub(self.segments.kept())
     }
 
-    /// Number of bytes that a cut of the log before `keep` would free.
+    /// Returns the number of bytes that a cut of the log before `keep` would free.
     pub(crate) fn would_cut(&self, keep: Lsn) -> u64 {
         keep.0.saturating_sub(self.segments.kept())
     }
 
-    /// Start of the files: the oldest record in them lies at or after this position.
+    /// Returns the start of the files: the oldest record in them lies at or after this position.
     pub(crate) fn begin(&self) -> Lsn {
         Lsn(self.segments.begin())
     }
 
-    /// Returns true if transactions are being throttled. Work that can be deferred is deferred then.
+    /// Returns true if transactions are being throttled. Callers then defer work that can be deferred.
     pub(crate) fn is_throttled(&self) -> bool {
         self.kept_bytes() > self.throttle.bounds.slow_at
     }
@@ -244,7 +245,7 @@ impl Log {
         let _ = self.throttle.first_record.set(Box::new(first_record));
     }
 
-    /// Records that a checkpoint has cut the log, and the holder that prevents a further cut.
+    /// Records that a checkpoint has cut the log, and the transaction or copy that prevents a further cut.
     pub(crate) fn note_cut(&self, now_ns: u64, holder: Option<LogHolder>) {
         self.throttle.cut(now_ns, self.segments.kept());
         self.throttle.cuts.lock().holder = holder;
@@ -255,26 +256,26 @@ impl Log {
         self.throttle.cuts.lock().holder
     }
 
-    /// Number of appends that paused because the log was near its limit.
+    /// Returns the number of appends that paused because the log was near its limit.
     pub(crate) fn pauses(&self) -> u64 {
         self.throttle.pauses.load(Ordering::Relaxed)
     }
 
-    /// Returns true if the gate refuses a record of `bytes` bytes, rather than a lack of segments.
+    /// Returns true if a record of `bytes` bytes is refused because of the gate, rather than because of a lack of segments.
     pub(super) fn is_gated(&self, bytes: u64) -> bool {
         self.reserve.tail() + bytes > self.throttle.gate.load(Ordering::Relaxed)
     }
 
-    /// Returns true if the slot's transaction may pass the gate at once: it began to write so long ago that it holds the
-    /// log, or soon will; or it has written something, and the rest of the space is reserved for such transactions.
+    /// Returns true if the slot's transaction may pass the gate at once. This holds if its first record lies so far back
+    /// that it holds the log, or soon will. It also holds if the transaction has written something and the remaining space
+    /// is reserved for such transactions.
     fn may_pass(&self, slot: SlotId) -> bool {
         let first = self.throttle.first_record.get().map_or(Lsn::ZERO, |first| first(slot));
         let is_old = || self.reserve.tail().saturating_sub(first.0) > self.throttle.bounds.slow_at / 2;
         first != Lsn::ZERO && (self.kept_bytes() >= self.throttle.bounds.fresh_stop_at || is_old())
     }
 
-    /// Passes the gate with a record: advances the gate, at once or after a pause, or waits for a cut. No latch may be
-    /// held.
+    /// Passes the gate with a record: advances the gate, at once or after a pause, or waits for a cut. No latch may be held.
     ///
     /// # Errors
     /// `LogFull`, as for [`Log::wait_for_cut`].
@@ -323,7 +324,7 @@ impl Log {
         })
     }
 
-    /// Maximum size of the log's files in bytes.
+    /// Returns the maximum size of the log's files in bytes.
     pub(crate) fn limit_bytes(&self) -> u64 {
         self.throttle.bounds.files.saturating_mul(self.segments.geometry().segment_bytes)
     }
@@ -346,7 +347,7 @@ mod tests {
         assert_eq!(of(32, 8), (16, 48, 104, 32));
         assert_eq!(of(256, 16), (64, 384, 976, 256));
         assert_eq!(of(2048, 16), (512, 3072, 8144, 2048));
-        // A small interval with large files.
+        // Case: a small interval between checkpoints with large files.
         assert_eq!(of(1, 16), (4, 1, 16, 1));
         assert_eq!(of(32, 1024), (4, 48, 1024, 32));
     }

@@ -8,7 +8,7 @@ use crate::base::sync::Mutex;
 
 #[derive(Debug)]
 pub(super) struct Waiters {
-    /// Unordered: one entry for each parked worker, and workers come and go.
+    /// Waiting threads and fibers, unordered: one entry for each of them while it waits.
     list: Mutex<Vec<Waiter>>,
     hook: Arc<dyn Hook>,
 }
@@ -24,7 +24,7 @@ struct Waiter {
 // is used and dropped under the same lock.
 unsafe impl Send for Waiter {}
 
-/// An entry in the list, removed on drop.
+/// Entry in the list of waiters, removed on drop.
 #[derive(Debug)]
 pub(super) struct WaiterRegistration<'a> {
     waiters: &'a Waiters,
@@ -41,14 +41,14 @@ impl Waiters {
     }
 
     /// Registers `token` for a wake once the log is durable up to `end`. The caller must then load the durable end again,
-    /// because it may have advanced before.
+    /// because it may have advanced before the registration.
     pub(super) fn register<'a>(&'a self, end: u64, token: &'a WaitToken) -> WaiterRegistration<'a> {
         let registered = WaiterRegistration { waiters: self, token };
         self.list.lock().push(Waiter { end, token });
         registered
     }
 
-    /// Wakes each thread or fiber that waits for a position up to `durable`, once.
+    /// Wakes each thread or fiber that waits for a position up to `durable`. Each is woken once.
     pub(super) fn wake(&self, durable: u64) {
         let mut list = self.list.lock();
         list.retain(|waiter| {
@@ -69,7 +69,7 @@ impl Drop for WaiterRegistration<'_> {
         let before = list.len();
         list.retain(|waiter| !std::ptr::eq(waiter.token, self.token));
         if list.len() == before {
-            // The token was woken. If its owner never blocked, the next wait must not consume that wake.
+            // A wake has reached the token. If its owner never blocked, the next wait must not consume that wake.
             let _ = self.token.try_consume();
         }
     }

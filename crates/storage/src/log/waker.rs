@@ -1,4 +1,4 @@
-//! Sleep and wake-up of a service thread: a wake costs one load while the thread is awake.
+//! Sleep and wake-up of a service thread. A wake costs one load while the thread is awake.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -13,7 +13,7 @@ pub(super) struct ServiceWaker {
     asleep: AtomicBool,
     token: WaitToken,
     hook: ThreadHook,
-    /// Called instead of waking a thread, if the threads of a lane do the work.
+    /// Place in a lane, which a wake calls instead of waking a thread; set if the threads of a lane do the work.
     place: OnceLock<LanePlace>,
 }
 
@@ -27,7 +27,7 @@ impl ServiceWaker {
         }
     }
 
-    /// Wakes the sleeper, if there is one. Its work must have been stored before.
+    /// Wakes the service thread if it sleeps. The caller must have stored the new work before.
     #[inline]
     pub(super) fn wake_if_asleep(&self) {
         // Pairs with the fence in `end_turn`: either the sleeper sees the stored work, or this thread sees it asleep.
@@ -47,12 +47,12 @@ impl ServiceWaker {
         }
     }
 
-    /// From now on a wake calls the work with this place in a lane.
+    /// Sets a place in a lane. From now on a wake calls this place.
     pub(super) fn set_lane_place(&self, place: LanePlace) {
         let _ = self.place.set(place);
     }
 
-    /// Ends a turn of the work: the next wake requests a turn. Returns false if there is work already.
+    /// Ends a turn of the work, so that the next wake requests a turn. Returns false if there is new work already.
     pub(super) fn end_turn(&self, has_work: impl Fn() -> bool) -> bool {
         self.asleep.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -68,7 +68,7 @@ impl ServiceWaker {
         self.asleep.store(false, Ordering::Relaxed);
     }
 
-    /// Sleeps until a wake or until `limit` has passed, unless there is work already.
+    /// Sleeps until a wake, or until `limit` has passed. Does not sleep if there is work already.
     pub(super) fn sleep(&self, limit: Duration, has_work: impl Fn() -> bool) {
         if self.end_turn(has_work) {
             self.hook.block_for(&self.token, BlockReason::LogFlush, limit);

@@ -34,12 +34,12 @@ impl<'a> PageRef<'a> {
         PageRef { base, _page: PhantomData }
     }
 
-    /// Read access to a page in ordinary memory.
+    /// Returns read access to a page in ordinary memory.
     pub(crate) fn of(bytes: &'a PageBytes) -> PageRef<'a> {
         PageRef { base: bytes.0.as_ptr().cast(), _page: PhantomData }
     }
 
-    /// Read access to the bytes of a page in ordinary memory.
+    /// Returns read access to the bytes of a page in ordinary memory.
     ///
     /// # Panics
     /// If the bytes are not aligned to 8.
@@ -48,7 +48,7 @@ impl<'a> PageRef<'a> {
         PageRef { base: bytes.as_ptr(), _page: PhantomData }
     }
 
-    /// The byte at `at`.
+    /// Returns the byte at `at`.
     #[inline]
     pub(crate) fn u8(self, at: usize) -> u8 {
         assert!(at < PAGE_SIZE);
@@ -56,7 +56,7 @@ impl<'a> PageRef<'a> {
         unsafe { self.base.add(at).read_volatile() }
     }
 
-    /// The little-endian 16-bit value at `at`, which is even.
+    /// Returns the little-endian 16-bit value at `at`, which is even.
     #[inline]
     pub(crate) fn u16(self, at: usize) -> u16 {
         assert!(at + 2 <= PAGE_SIZE && at.is_multiple_of(2));
@@ -64,7 +64,7 @@ impl<'a> PageRef<'a> {
         u16::from_le(unsafe { self.base.add(at).cast::<u16>().read_volatile() })
     }
 
-    /// The little-endian 32-bit value at `at`, a multiple of 4.
+    /// Returns the little-endian 32-bit value at `at`, a multiple of 4.
     #[inline]
     pub(crate) fn u32(self, at: usize) -> u32 {
         assert!(at + 4 <= PAGE_SIZE && at.is_multiple_of(4));
@@ -72,7 +72,8 @@ impl<'a> PageRef<'a> {
         u32::from_le(unsafe { self.base.add(at).cast::<u32>().read_volatile() })
     }
 
-    /// Returns a word of slot `i`, at byte 0, 4 or 8 of the slot; of the last possible slot if `i` is larger.
+    /// Returns the word at byte 0, 4 or 8 of slot `i`. If `i` exceeds the last possible slot, returns a word of the last
+    /// slot.
     #[inline]
     pub(crate) fn slot_word(self, i: usize, byte: usize) -> u32 {
         const LAST: usize = (PAGE_SIZE - SLOTS) / SLOT - 2;
@@ -106,7 +107,7 @@ impl<'a> PageRef<'a> {
             from = step(from, half);
             len -= half;
         }
-        // Four steps for any number up to 15.
+        // Four steps suffice for up to 15 slots.
         from = step(from, 8);
         from = step(from, 4);
         from = step(from, 2);
@@ -121,7 +122,7 @@ impl<'a> PageRef<'a> {
         unsafe { self.base.add(at).cast::<[u32; 8]>().read() }
     }
 
-    /// The little-endian 64-bit value at `at`, a multiple of 8.
+    /// Returns the little-endian 64-bit value at `at`, a multiple of 8.
     #[inline]
     pub(crate) fn u64(self, at: usize) -> u64 {
         assert!(at + 8 <= PAGE_SIZE && at.is_multiple_of(8));
@@ -129,7 +130,7 @@ impl<'a> PageRef<'a> {
         u64::from_le(unsafe { self.base.add(at).cast::<u64>().read_volatile() })
     }
 
-    /// The little-endian 32-bit value at any `at`; 0 outside the page.
+    /// Returns the little-endian 32-bit value at any `at`; 0 if it does not lie in the page.
     #[inline]
     pub(crate) fn u32_unaligned(self, at: usize) -> u32 {
         if at + 4 > PAGE_SIZE {
@@ -139,7 +140,7 @@ impl<'a> PageRef<'a> {
         u32::from_le(unsafe { self.base.add(at).cast::<u32>().read_unaligned() })
     }
 
-    /// Returns the eight bytes at any `at`, as a number with the same order; none if they do not all lie in the page.
+    /// Returns the eight bytes at any `at`, as a number with the same order; `None` if they do not all lie in the page.
     #[inline]
     pub(crate) fn u64_ordered(self, at: usize) -> Option<u64> {
         // SAFETY: in bounds by the test before it.
@@ -165,7 +166,7 @@ impl<'a> PageRef<'a> {
         if at + len > PAGE_SIZE {
             return false;
         }
-        // A few bytes are copied fastest as part of a constant number of bytes, which needs no call.
+        // A copy of a constant number of bytes needs no call, so a few bytes are copied fastest as a part of such a copy.
         const FEW: usize = 32;
         if len <= FEW && at + FEW <= PAGE_SIZE {
             out.reserve(FEW);
@@ -322,7 +323,7 @@ impl<'a> PageRef<'a> {
         unsafe { &*self.base.cast() }
     }
 
-    /// Prefetches the cache lines of `len` bytes at `at`, as far as they lie in the page.
+    /// Prefetches the cache lines of the `len` bytes at `at`. Bytes outside the page are left out.
     #[inline]
     pub(crate) fn prefetch_bytes(self, at: usize, len: usize) {
         lines_of(self.base.addr(), at, len).for_each(|at| self.prefetch(at));
@@ -350,20 +351,20 @@ fn lines_of(base: usize, at: usize, len: usize) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Reads a word, at any alignment.
+/// Reads a word at any alignment.
 ///
 /// # Safety
-/// Eight bytes may be read there.
+/// Eight bytes at `at` must be readable.
 #[inline(always)]
 unsafe fn word_at(at: *const u8) -> u64 {
     // SAFETY: the caller's promise.
     unsafe { at.cast::<u64>().read_unaligned() }
 }
 
-/// Returns four bytes and four others as a number with the same order.
+/// Returns the four bytes at `first`, followed by the four bytes at `last`, as a number with the same order.
 ///
 /// # Safety
-/// Four bytes may be read at both.
+/// Four bytes at `first` and four bytes at `last` must be readable.
 #[inline(always)]
 unsafe fn both_halves(first: *const u8, last: *const u8) -> u64 {
     // SAFETY: the caller's promise.
@@ -371,10 +372,10 @@ unsafe fn both_halves(first: *const u8, last: *const u8) -> u64 {
     u64::from(u32::from_be(first)) << 32 | u64::from(u32::from_be(last))
 }
 
-/// Returns true if two words, at any alignment, are equal.
+/// Returns true if two words at any alignment are equal.
 ///
 /// # Safety
-/// `size_of::<T>()` bytes may be read at both.
+/// `size_of::<T>()` bytes at both pointers must be readable.
 #[inline(always)]
 unsafe fn is_same_word<T: PartialEq>(mine: *const u8, theirs: *const u8) -> bool {
     // SAFETY: the caller's promise; `T` is an integer, which any bytes are.
@@ -396,18 +397,18 @@ impl<'a> PageMut<'a> {
         PageMut { bytes: unsafe { &mut *base.cast() } }
     }
 
-    /// Write access to a page in ordinary memory.
+    /// Returns write access to a page in ordinary memory.
     pub(crate) fn of(bytes: &'a mut PageBytes) -> PageMut<'a> {
         PageMut { bytes: bytes.as_bytes_mut() }
     }
 
-    /// Read access to the same page.
+    /// Returns read access to the same page.
     #[inline]
     pub(crate) fn read(&self) -> PageRef<'_> {
         PageRef { base: self.bytes.as_ptr(), _page: PhantomData }
     }
 
-    /// All bytes of the page.
+    /// Returns all bytes of the page.
     #[inline]
     pub(crate) fn bytes(&mut self) -> &mut [u8; PAGE_SIZE] {
         self.bytes
@@ -431,19 +432,19 @@ impl<'a> PageMut<'a> {
         self.bytes[at] = value;
     }
 
-    /// Writes a little-endian value at `at`.
+    /// Writes a 16-bit value at `at`, little-endian.
     #[inline]
     pub(crate) fn put_u16(&mut self, at: usize, value: u16) {
         self.put(at, &value.to_le_bytes());
     }
 
-    /// Writes a little-endian value at `at`.
+    /// Writes a 32-bit value at `at`, little-endian.
     #[inline]
     pub(crate) fn put_u32(&mut self, at: usize, value: u32) {
         self.put(at, &value.to_le_bytes());
     }
 
-    /// Writes a little-endian value at `at`.
+    /// Writes a 64-bit value at `at`, little-endian.
     #[inline]
     pub(crate) fn put_u64(&mut self, at: usize, value: u64) {
         self.put(at, &value.to_le_bytes());
@@ -478,15 +479,15 @@ impl PageBytes {
         }
     }
 
-    /// The bytes.
+    /// Returns the bytes of the page.
     pub(crate) fn as_bytes(&self) -> &[u8; PAGE_SIZE] {
         // SAFETY: the array has exactly this many bytes and `u8` has no alignment.
         unsafe { &*self.0.as_ptr().cast() }
     }
 
-    /// The bytes, mutable.
+    /// Returns the bytes of the page, mutable.
     pub(crate) fn as_bytes_mut(&mut self) -> &mut [u8; PAGE_SIZE] {
-        // SAFETY: as above; any byte pattern is a valid `u64`.
+        // SAFETY: the array has exactly this many bytes, `u8` has no alignment, and any byte pattern is a valid `u64`.
         unsafe { &mut *self.0.as_mut_ptr().cast() }
     }
 }
@@ -523,8 +524,8 @@ mod tests {
         assert_eq!(PageRef::of(&page).compare(PAGE_SIZE - 2, 3, &[]), Ordering::Less);
     }
 
-    /// Regression test: offsets were rounded down as if pages began at lines, and the last line of every other row was left
-    /// out.
+    /// Regression test: offsets were rounded down as if pages began at cache lines, so the last line of every other row was
+    /// not prefetched.
     #[test]
     fn each_line_of_a_row_is_asked_for_once() {
         for (base, at, len) in (0..64).step_by(8).flat_map(|base| (96..240).map(move |at| (base, at, 1 + at * 7 % 300)))

@@ -1,4 +1,4 @@
-//! The page header: the fields of every page, and the checksum.
+//! Page header: the fields of every page, and the checksum.
 
 use super::access::{PageMut, PageRef};
 pub(crate) use super::layout::*;
@@ -10,7 +10,7 @@ use crate::base::mutant::{Mutant, is_mutant};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
-    /// Never written, or freed: part of the free list.
+    /// Page that was never written, or that was freed and is part of the free list.
     Free = 0,
     /// B+tree leaf.
     Leaf = 1,
@@ -22,18 +22,18 @@ pub(crate) enum Kind {
 
 /// Fields that every page has.
 impl PageRef<'_> {
-    /// LSN of the last change.
+    /// Returns the LSN of the last change.
     #[inline]
     pub(crate) fn lsn(self) -> Lsn {
         Lsn(self.u64(LSN))
     }
 
-    /// Number of the page itself.
+    /// Returns the number of the page itself.
     pub(crate) fn id(self) -> PageId {
         PageId(self.u32(ID))
     }
 
-    /// Returns the kind, if it is a known one.
+    /// Returns the kind; `None` if it is unknown.
     pub(crate) fn kind(self) -> Option<Kind> {
         Some(match self.u8(KIND) {
             0 => Kind::Free,
@@ -44,7 +44,7 @@ impl PageRef<'_> {
         })
     }
 
-    /// Index that the page belongs to.
+    /// Returns the index that the page belongs to.
     pub(crate) fn index(self) -> IndexId {
         IndexId(self.u32(INDEX))
     }
@@ -58,7 +58,7 @@ impl PageMut<'_> {
     }
 }
 
-/// Writes the checksum, after which the bytes are ready for the disk.
+/// Writes the checksum. Afterwards the bytes are ready for the disk.
 pub(crate) fn seal(bytes: &mut [u8; PAGE_SIZE]) {
     let crc = crc32c(&bytes[CRC + 4..]);
     bytes[CRC..CRC + 4].copy_from_slice(&crc.to_le_bytes());
@@ -69,7 +69,8 @@ pub(crate) fn lsn_of(bytes: &[u8; PAGE_SIZE]) -> Lsn {
     Lsn(bytes[LSN..].first_chunk().map_or(0, |lsn| u64::from_le_bytes(*lsn)))
 }
 
-/// Describes the damage of bytes read from the place of page `id`, as a clause; `None` if there is none.
+/// Returns a description, as a clause, of the damage of bytes that were read from the place of page `id`; `None` if the page
+/// is intact.
 pub(crate) fn damage(bytes: &[u8; PAGE_SIZE], id: PageId, checksums: bool) -> Option<String> {
     let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
     if checksums && word(CRC) != crc32c(&bytes[CRC + 4..]) && !is_mutant(Mutant::SkipPageChecksum) {

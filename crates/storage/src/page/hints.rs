@@ -5,10 +5,10 @@
 use super::access::PageRef;
 use super::layout::{HINT_COUNT, HINTS};
 
-/// Mask of the hints among the eight words that are read at once; the last word is another field.
+/// Mask of the seven hints among the eight words that are read at once. The last word is another field.
 const HINT_BITS: u32 = (1 << HINT_COUNT) - 1;
 
-/// Number of hints below `head`. Hints ascend.
+/// Returns the number of hints below `head`. Hints are in ascending order.
 #[inline]
 pub(crate) fn below(page: PageRef<'_>, head: u32) -> usize {
     below_in(page.words(HINTS), head)
@@ -34,7 +34,8 @@ fn below_sse2(hints: [u32; 8], head: u32) -> usize {
     let four =
         |at: usize| _mm_set_epi32(flip(hints[at + 3]), flip(hints[at + 2]), flip(hints[at + 1]), flip(hints[at]));
     let below = [four(0), four(4)].map(|four| _mm_cmpgt_epi32(wanted, four));
-    // One bit per hint, twice. Hints ascend, so those below `head` set the low bits.
+    // The lower eight bits of the mask are the eight comparisons; the upper eight bits repeat them. Hints ascend, so the
+    // hints below `head` set the lowest bits.
     let halves = _mm_packs_epi32(below[0], below[1]);
     let mask = _mm_movemask_epi8(_mm_packs_epi16(halves, halves)) as u32;
     (mask & HINT_BITS).trailing_ones() as usize
@@ -57,10 +58,10 @@ mod tests {
             let mut hints = [0u32; 8];
             for hint in &mut hints {
                 x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                // Few distinct values, so that equal ones are common; both halves of the range.
+                // Few distinct values from both halves of the range, so that equal hints are common.
                 *hint = if round % 2 == 0 { (x >> 28) << 28 } else { x };
             }
-            // Without the word after the hints.
+            // Only the hints are sorted: the last word is another field.
             hints[..HINT_COUNT].sort_unstable();
             let mut heads = hints.to_vec();
             heads.extend([0, u32::MAX, x, hints[3].wrapping_add(1)]);

@@ -8,7 +8,7 @@ pub(crate) const CRC: usize = 0;
 pub(crate) const ID: usize = 4;
 /// Kind of the page: see [`Kind`](super::header::Kind).
 pub(crate) const KIND: usize = 8;
-/// Distance from the leaves.
+/// Level of the page: its distance from the leaves.
 pub(crate) const LEVEL: usize = 9;
 /// Number of slots in use.
 pub(crate) const COUNT: usize = 10;
@@ -16,9 +16,9 @@ pub(crate) const COUNT: usize = 10;
 pub(crate) const INDEX: usize = 12;
 /// Length of the prefix that all keys of the page share.
 pub(crate) const PREFIX_LEN: usize = 16;
-/// Number of bytes after the prefix that all keys of this page share by chance, at most 4: heads begin after them.
+/// Number of bytes after the prefix, at most 4, that all keys of this page share by chance. Heads begin after these bytes.
 pub(crate) const SKIP: usize = 18;
-/// The skipped bytes, in the form of a head.
+/// The skipped bytes, which all keys share, in the form of a head.
 pub(crate) const SHARED: usize = 20;
 /// In a leaf, a copy of a prefix of at most [`LEAD_BYTES`] bytes, so that a search need not read the fence.
 pub(crate) const LEAD: usize = 24;
@@ -26,7 +26,7 @@ pub(crate) const LEAD: usize = 24;
 pub(crate) const UPPER: usize = LEAD;
 /// The hint keys: 7 times 4 bytes. In memory a cache line begins here.
 pub(crate) const HINTS: usize = 32;
-/// Number of times that rows have left the page by split, merge or purge: a version for optimistic access.
+/// Number of times that rows have left the page by a split, merge or purge. Serves as a version for optimistic access.
 pub(crate) const SPLITS: usize = 60;
 /// LSN of the last change.
 pub(crate) const LSN: usize = 64;
@@ -48,14 +48,14 @@ pub(crate) const LOW_LEN: usize = 86;
 pub(crate) const HIGH_OFFSET: usize = 88;
 /// Length of the high fence.
 pub(crate) const HIGH_LEN: usize = 90;
-/// Slot of the last insert.
+/// Position of the slot of the last insert.
 pub(crate) const LAST_INSERT: usize = 92;
 /// Length of the run of ascending inserts that ended at that slot.
 pub(crate) const RUN: usize = 94;
 /// The slots. In memory a cache line begins here.
 pub(crate) const SLOTS: usize = 96;
 
-/// Maximum length of a prefix that is kept next to the fields that a search reads first.
+/// Maximum length, in bytes, of a prefix that a leaf keeps in its header, next to the fields that a search reads first.
 pub(crate) const LEAD_BYTES: usize = HINTS - LEAD;
 /// Number of hint keys of a page.
 pub(crate) const HINT_COUNT: usize = 7;
@@ -87,5 +87,5 @@ pub(crate) const GHOST: u16 = 1;
 /// Bit of a slot's flags: the value is stored elsewhere, and the record contains a reference to it.
 pub(crate) const OVERFLOW: u16 = 2;
 
-/// Masks of the shared bytes at the start of a head, by their number.
+/// Masks of the shared bytes at the start of a head, indexed by the number of shared bytes.
 pub(crate) const SHARED_MASK: [u32; 5] = [0, 0xFF00_0000, 0xFFFF_0000, 0xFFFF_FF00, 0xFFFF_FFFF];

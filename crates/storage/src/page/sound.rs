@@ -1,10 +1,10 @@
-//! Structural check of a page, made when it is read from the disk. It detects pages that this engine cannot have written,
-//! from the page alone.
+//! Structural check of a page, made when it is read from the disk. The check detects pages that this engine cannot have
+//! written, without reading other pages.
 //!
-//! A checksum proves that the bytes are those that were written, not that they are consistent. Code that reads and changes
-//! pages relies on these properties without checking them again: records, fences and slots lie in the page and do not
-//! overlap, keys ascend between the fences, heads and hints are those of the keys, counters are right. So for any contents
-//! of the disk, no search leaves the page, and no change writes beyond its edge.
+//! A checksum proves that the bytes are unchanged since they were written, not that they are consistent. Code that reads and
+//! changes pages relies on these properties without checking them again: records, fences and slots lie in the page and do
+//! not overlap, keys ascend between the fences, heads and hints match the keys, counters are correct. So for any contents of
+//! the disk, no search leaves the page, and no change writes beyond its edge.
 //!
 //! The check takes one pass over slots and keys, on bytes that the checksum has just brought into the cache.
 
@@ -57,7 +57,7 @@ impl Display for Flaw {
     }
 }
 
-/// Returns the first defect of the bytes of page `id`.
+/// Returns the first defect in the bytes of page `id`; `None` if there is none.
 pub(crate) fn find_defect(bytes: &[u8; PAGE_SIZE], id: PageId) -> Option<Flaw> {
     let (kind, level) = (bytes[KIND], bytes[LEVEL]);
     let leaf = kind == Kind::Leaf as u8;
@@ -72,9 +72,9 @@ pub(crate) fn find_defect(bytes: &[u8; PAGE_SIZE], id: PageId) -> Option<Flaw> {
     }
 }
 
-/// Returns the first key of an otherwise valid page that is out of order or outside the fences. A valid page in the wrong
-/// place of a tree gets keys that do not belong there, which this check detects. It is far cheaper than [`find_defect`]:
-/// mostly one comparison per slot.
+/// Returns the first key of an otherwise valid page that is out of order or outside the fences. If a valid page lies in a
+/// wrong place of a tree, keys are inserted that do not belong there; this check detects them. It is far cheaper than
+/// [`find_defect`]: one comparison per slot in most cases.
 pub(crate) fn find_key_order_defect(bytes: &[u8; PAGE_SIZE]) -> Option<Flaw> {
     let part = |at: usize, len: usize| bytes.get(at..at + len);
     let prefix = u16_at(bytes, PREFIX_LEN);
@@ -86,7 +86,7 @@ pub(crate) fn find_key_order_defect(bytes: &[u8; PAGE_SIZE]) -> Option<Flaw> {
         part(half(4) + RECORD_HEAD, half(6))
     };
     let head = |slot: &[u8; SLOT]| u32::from_le_bytes([slot[0], slot[1], slot[2], slot[3]]);
-    // Ascending heads prove that the keys ascend.
+    // If the heads ascend, the keys ascend too.
     let falls = |pair: &[[u8; SLOT]]| {
         let (before, after) = (head(&pair[0]), head(&pair[1]));
         before > after || before == after && key(&pair[0]) >= key(&pair[1])
@@ -119,7 +119,7 @@ fn ranges_ascend(bytes: &[u8; PAGE_SIZE]) -> bool {
     })
 }
 
-/// Number of the allocator's page.
+/// Page number of the allocator's page.
 const SPACE: u32 = 1;
 
 fn u16_at(bytes: &[u8; PAGE_SIZE], at: usize) -> usize {
@@ -130,12 +130,12 @@ fn u32_at(bytes: &[u8; PAGE_SIZE], at: usize) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-/// Returns bytes of the heap, which begins at `heap`.
+/// Returns `len` bytes at `at` of the heap, which begins at `heap`.
 fn in_heap(bytes: &[u8; PAGE_SIZE], heap: usize, at: usize, len: usize) -> Result<&[u8], Flaw> {
     if at < heap { Err(Flaw::Heap) } else { bytes.get(at..at + len).ok_or(Flaw::Heap) }
 }
 
-/// Bit set of the occupied bytes of a page; detects two objects on one byte.
+/// Bit set of the occupied bytes of a page. Detects two objects that share a byte.
 struct ByteBitmap {
     bytes: [u64; PAGE_SIZE / 64],
     overlaps: u64,
@@ -146,7 +146,7 @@ impl ByteBitmap {
         ByteBitmap { bytes: [0; PAGE_SIZE / 64], overlaps: 0 }
     }
 
-    /// Marks bytes as occupied. They lie in the page.
+    /// Marks bytes as occupied. The bytes must lie in the page.
     fn mark(&mut self, at: usize, len: usize) {
         let end = at + len;
         let mut from = at;
@@ -186,7 +186,7 @@ fn tree_page(bytes: &[u8; PAGE_SIZE], leaf: bool) -> Result<(), Flaw> {
     if !fit || u16_at(bytes, FLAGS) >> 2 != 0 {
         return Err(Flaw::Fences);
     }
-    // A search compares a prefix of this length here, not in the fence.
+    // A search compares a prefix of this length with the copy in the header, not with the fence.
     if leaf && prefix <= LEAD_BYTES && low.is_some_and(|low| bytes[LEAD..LEAD + prefix] != low[..prefix]) {
         return Err(Flaw::Fences);
     }
@@ -204,7 +204,7 @@ fn tree_page(bytes: &[u8; PAGE_SIZE], leaf: bool) -> Result<(), Flaw> {
         return Err(Flaw::Head(0));
     }
     let mut ghosts = 0;
-    // The previous key, and its head.
+    // Previous key and its head.
     let mut last: Option<(&[u8], u32)> = None;
     for i in 0..count {
         let slot: [u8; SLOT] = bytes[SLOTS + i * SLOT..][..SLOT].try_into().map_err(|_| Flaw::Slots)?;
@@ -230,7 +230,7 @@ fn tree_page(bytes: &[u8; PAGE_SIZE], leaf: bool) -> Result<(), Flaw> {
         if (key.len() < skip || start & SHARED_MASK[skip] != shared) && skip > 0 || word(0) != head {
             return Err(Flaw::Head(i));
         }
-        // The bytes before the heads are the same in all keys, so ascending heads prove that the keys ascend.
+        // All keys have the same bytes before the heads, so ascending heads prove that the keys ascend.
         let falls = |(last, before)| before > head || before == head && last >= key;
         if last.map_or(above.is_some_and(|above| key < above), falls) {
             return Err(Flaw::KeyOrder(i.saturating_sub(1)));
@@ -268,7 +268,7 @@ mod tests {
     use crate::page::slotted::Format;
     use crate::page::{PageBytes, PageMut};
 
-    /// Regression test: a record that began inside another row was accepted, because the sum of all bytes was right.
+    /// Regression test: a record that began inside another row was accepted, because the total number of bytes was right.
     #[test]
     fn records_that_share_bytes_are_noticed() {
         let mut page = PageBytes::boxed();
@@ -289,7 +289,7 @@ mod tests {
         assert_eq!(find_defect(page.as_bytes(), id), Some(Flaw::Overlap));
     }
 
-    /// Searches compare a short prefix with its copy in the header.
+    /// A search compares a short prefix with the copy in the header.
     #[test]
     fn a_prefix_that_is_not_the_fences_is_noticed() {
         let id = PageId(7);

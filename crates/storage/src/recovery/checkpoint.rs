@@ -1,8 +1,8 @@
 //! Fuzzy checkpoints: they record the position at which a restart may begin, while transactions run.
 //!
-//! A checkpoint reads the log's tail, then the oldest change that is not on disk, then the transactions that have not ended.
-//! It logs the three, flushes the log, and only then stores the record's LSN in the control file. The log before all of
-//! these positions is truncated.
+//! A checkpoint reads the log's tail, then the LSN of the oldest change that is not on disk, then the list of transactions
+//! that have not ended. It logs this information, flushes the log, and only then stores the LSN of the checkpoint's record
+//! in the control file. The log before all of these positions is truncated.
 //!
 //! Body of the record: redo start u64, count u32, then (transaction, first LSN, last LSN) u64 each.
 
@@ -23,34 +23,34 @@ use crate::txn::engine::Engine;
 /// Takes checkpoints, one at a time.
 #[derive(Debug)]
 pub(crate) struct Checkpointer {
-    /// A checkpoint waits for the log, so it holds no mutex during that time: the next one waits for its turn through the
-    /// hook.
+    /// State of the checkpoint that has the turn. A checkpoint waits for the log, so it holds no mutex during that time. The
+    /// next checkpoint waits for its turn through the hook.
     turns: FairLock<CheckpointState>,
     /// Content of the control file as of the newest checkpoint.
     control: Mutex<Control>,
     /// Number of checkpoints since open.
     taken: AtomicU64,
-    /// Start of redo of the newest checkpoint.
+    /// LSN at which redo begins from the newest checkpoint.
     redo: AtomicU64,
-    /// First record of the transaction or copy that held the log at the newest checkpoint, and the time (in nanoseconds)
-    /// at which it was first found to hold the log.
+    /// First record of the transaction or online copy that held the log at the newest checkpoint, and the time (in
+    /// nanoseconds) at which it was first found to hold the log.
     held: Mutex<Option<(Lsn, u64)>>,
     slot: SlotId,
 }
 
-/// State that a checkpoint uses for its writes.
+/// Control file and buffer with which a checkpoint writes.
 #[derive(Debug)]
 struct CheckpointState {
     file: ControlFile,
     rec: RecordBuf,
 }
 
-/// Decoded record of a checkpoint.
+/// Decoded body of a checkpoint's record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CheckpointBody {
-    /// Start of redo.
+    /// LSN at which redo begins.
     pub(crate) redo: Lsn,
-    /// Transactions that had not ended.
+    /// Transactions that had not ended at the checkpoint.
     pub(crate) active: Vec<ActiveTransaction>,
 }
 
@@ -65,14 +65,14 @@ impl CheckpointBody {
         }
     }
 
-    /// Returns the first record that a restart from this checkpoint reads, for redo or to undo transactions that had not
-    /// ended.
+    /// Returns the LSN of the first record that a restart from this checkpoint reads, for redo or to undo transactions that
+    /// had not ended.
     pub(crate) fn keep(&self) -> Lsn {
         self.active.iter().map(|a| a.first).min().unwrap_or(self.redo).min(self.redo)
     }
 
-    /// Decodes the body of the record at `at`. `None` if it is not a checkpoint, or contains positions beyond the log's end
-    /// at that time.
+    /// Decodes the body of the record at `at`. Returns `None` if the body is not a checkpoint's, or contains positions
+    /// beyond the log's end at the time of the checkpoint.
     pub(crate) fn decode(body: &[u8], at: Lsn) -> Option<CheckpointBody> {
         let word = |at: usize| body.get(at..at + 8)?.first_chunk::<8>().map(|b| u64::from_le_bytes(*b));
         let count = u32::from_le_bytes(*body.get(8..12)?.first_chunk()?) as usize;
@@ -85,7 +85,7 @@ impl CheckpointBody {
             })
         });
         let body = CheckpointBody { redo: Lsn(word(0)?), active: active.collect::<Option<_>>()? };
-        // Restart would read the log from such a position, stop there, and continue to write there.
+        // With a position beyond `at`, restart would read the log from there, stop there, and continue to write there.
         let is_before = |lsn: Lsn| lsn <= at && lsn.0.is_multiple_of(8);
         let all = body.active.iter().flat_map(|a| [a.first, a.last]).chain([body.redo]).all(is_before);
         (all && body.redo >= FIRST_LSN).then_some(body)
@@ -93,7 +93,7 @@ impl CheckpointBody {
 }
 
 impl Checkpointer {
-    /// Continues from the content of the control file. `slot` is the log slot of this service.
+    /// Creates the checkpointer from the content of the control file. `slot` is the log slot of this service.
     pub(crate) fn new(file: ControlFile, control: Control, redo: Lsn, slot: SlotId) -> Checkpointer {
         let turns = FairLock::new(CheckpointState { file, rec: RecordBuf::new() }, BlockReason::LogFlush);
         Checkpointer {
@@ -106,22 +106,22 @@ impl Checkpointer {
         }
     }
 
-    /// Number of checkpoints since open.
+    /// Returns the number of checkpoints since open.
     pub(crate) fn taken(&self) -> u64 {
         self.taken.load(Ordering::Relaxed)
     }
 
-    /// Content of the control file as of the newest checkpoint.
+    /// Returns the content of the control file as of the newest checkpoint.
     pub(crate) fn control(&self) -> Control {
         *self.control.lock()
     }
 
-    /// Start of redo of the newest checkpoint.
+    /// Returns the LSN at which redo begins from the newest checkpoint.
     pub(crate) fn redo(&self) -> Lsn {
         Lsn(self.redo.load(Ordering::Relaxed))
     }
 
-    /// Number of bytes of log that a restart would read now.
+    /// Returns the number of bytes of log that a restart would read now.
     pub(crate) fn distance(&self, tail: Lsn) -> u64 {
         tail.0.saturating_sub(self.redo.load(Ordering::Relaxed))
     }
@@ -165,8 +165,8 @@ impl Checkpointer {
         Ok(())
     }
 
-    /// Returns the transaction or copy that prevented the newest checkpoint from truncating the log at the start of redo,
-    /// unless it has ended since.
+    /// Returns the transaction or online copy that prevented the newest checkpoint from truncating the log at the start of
+    /// redo. `None` if it has ended since.
     pub(crate) fn holder_now(&self, engine: &Engine) -> Option<LogHolder> {
         engine.log.holder().filter(|holder| match holder.transaction {
             Some(age) => engine.slots.is_writing(age),
@@ -174,7 +174,7 @@ impl Checkpointer {
         })
     }
 
-    /// Returns the holder of log files that redo does not need: the oldest transaction, or a copy.
+    /// Returns the holder of log files that redo does not need: the oldest transaction, or an online copy.
     fn holder(&self, engine: &Engine, body: &CheckpointBody, now_ns: u64) -> Option<LogHolder> {
         let oldest = body.active.iter().filter(|a| a.first < body.redo).min_by_key(|a| a.first);
         let (transaction, first) = match oldest {

@@ -1,6 +1,7 @@
-//! The control file: the format, and the LSN of the last checkpoint.
+//! The control file. It contains the format version and the LSN of the last checkpoint.
 //!
-//! Two copies, 4096 bytes apart, written alternately: if a write is torn, the other copy is valid.
+//! The file has two copies of the control record, 4096 bytes apart, written alternately: if a write is torn, the other copy
+//! is valid.
 //!
 //! | offset | size | meaning |
 //! | --- | --- | --- |
@@ -25,17 +26,17 @@ use crate::io::{Disk, OpenMode, read_up_to_at, write_all_at};
 
 /// Format version of all files. A build reads exactly one version.
 pub(crate) const FORMAT: u32 = 5;
-/// Name of the file.
+/// Name of the control file.
 pub(crate) const CONTROL: &str = "control";
-/// Name of the file until it is complete.
+/// Name of the control file until its creation is complete.
 pub(crate) const NEW_CONTROL: &str = "control.new";
-/// First bytes of the file.
+/// First bytes of the control file.
 pub(crate) const CONTROL_MAGIC: &[u8; 8] = b"LOCKSTEP";
 const COPY: usize = 64;
 const APART: u64 = 4096;
-/// Offset of the doublewrite slots, after the copies (`db::aside`).
+/// Offset of the doublewrite slots in the control file, after the two copies (`db::aside`).
 pub(crate) const ASIDE: u64 = 2 * APART;
-/// Maximum number of a copy, more than a database ever writes.
+/// Maximum number of a copy. No database ever writes as many copies.
 const NUMBER_MAX: u64 = u64::MAX / 2;
 
 /// Content of the control file.
@@ -67,7 +68,7 @@ impl Control {
         bytes
     }
 
-    /// Decodes a copy. Returns `Ok(None)` if it is damaged.
+    /// Decodes a copy of the control record. Returns `Ok(None)` if the copy is damaged.
     fn decode(bytes: &[u8], show: &str) -> Result<Option<Control>, StorageError> {
         let Some(bytes) = bytes.first_chunk::<COPY>() else { return Ok(None) };
         if &bytes[..8] != CONTROL_MAGIC {
@@ -84,7 +85,7 @@ impl Control {
         if format != FORMAT {
             return Err(StorageError::Format { file: show.to_owned(), found: format, expected: FORMAT });
         }
-        // No copy ever had such a number, and few numbers would be left after it.
+        // No database has ever written such a number, and few numbers would be left after it.
         if word(16) > NUMBER_MAX {
             return Ok(None);
         }
@@ -93,18 +94,18 @@ impl Control {
 }
 
 impl ControlFile {
-    /// Opens the file.
+    /// Opens the control file.
     ///
     /// # Errors
-    /// Fails if the operating system refuses.
+    /// Fails if the operating system reports an error.
     pub(crate) fn open(disk: &dyn Disk) -> Result<ControlFile, StorageError> {
         let show = disk.show(CONTROL);
         let file = disk.open(CONTROL, OpenMode::Existing).map_err(|e| StorageError::io("open", &*show, 0, e))?;
         Ok(ControlFile { file: Arc::new(SyncedFile::new(file)), show })
     }
 
-    /// Creates the file with `bytes` bytes. It gets its final name when it is completely on disk, so a crash leaves either
-    /// no file or a valid one. `made` is called with each name that a file has been given.
+    /// Creates the control file with a size of `bytes` bytes. The file gets its final name when it is completely on disk, so
+    /// a crash leaves either no file or a valid file. `made` is called with each name that the file has been given.
     ///
     /// # Errors
     /// Fails if the operating system refuses, or if a file with this name has been created in the meantime.
@@ -121,7 +122,7 @@ impl ControlFile {
             let exists = std::io::ErrorKind::AlreadyExists.into();
             return Err(StorageError::io("create", disk.show(CONTROL), 0, exists));
         }
-        // Allocate all space now: the file must be writable when the disk is full.
+        // All space is allocated now, because the file must be writable when the disk is full.
         file.allocate(0, bytes).map_err(|e| StorageError::io("allocate", &*show, 0, e))?;
         ControlFile { file: Arc::new(SyncedFile::new(file)), show }.write(control)?;
         let named = disk.rename(NEW_CONTROL, CONTROL);
@@ -153,17 +154,17 @@ impl ControlFile {
         })
     }
 
-    /// Writes the next copy and syncs it.
+    /// Writes the next copy of the control record and syncs the file.
     ///
     /// # Errors
-    /// Fails if the operating system refuses. The older copy is then still valid.
+    /// Fails if the operating system reports an error. The older copy is then still valid.
     pub(crate) fn write(&self, control: &Control) -> Result<(), StorageError> {
         let at = if is_mutant(Mutant::OneControlCopy) { 0 } else { (control.number % 2) * APART };
         write_all_at(self.file.file(), &control.encode(), at)?;
         self.file.sync()
     }
 
-    /// Returns the file, which also contains the doublewrite slots.
+    /// Returns the file, which also contains the doublewrite slots, for shared use.
     pub(crate) fn shared(&self) -> Arc<SyncedFile> {
         Arc::clone(&self.file)
     }
@@ -173,7 +174,7 @@ impl ControlFile {
 mod tests {
     use super::*;
 
-    /// A valid copy of another format is not damage, and the error suggests a remedy.
+    /// Checks that a valid copy of another format version is not reported as damage, and that the error suggests a remedy.
     #[test]
     fn another_format_is_named() {
         let control = Control { number: 1, database: 7, checkpoint: Lsn(4096), durable: Lsn(4160) };
@@ -189,7 +190,7 @@ mod tests {
         assert!(told.starts_with(&named) && told.contains("put into a new database"), "{told}");
     }
 
-    /// Regression test: the number of a forged copy overflowed at the second checkpoint after it.
+    /// Regression test: the number of a forged copy overflowed at the second checkpoint after the open.
     #[test]
     fn a_copy_that_few_could_follow_is_none() {
         let decode = |number| {

@@ -25,7 +25,7 @@ pub enum RecoveryPass {
     Redo,
     /// Rolls back the transactions that had not ended.
     Undo,
-    /// Restart is complete. `records` and `bytes` are those of the redo pass.
+    /// Restart is complete. `records` and `bytes` have the values of the redo pass.
     Done,
 }
 

@@ -1,7 +1,7 @@
 //! The three passes of restart (ARIES, section 6): analysis, redo, undo.
 //!
-//! Restart is idempotent: redo compares page LSNs, and undo writes compensation records. It may be interrupted after any
-//! record, and the next open repeats it.
+//! Restart is idempotent: redo compares page LSNs, and undo writes compensation records. Restart may be interrupted after
+//! any record, and the next open repeats it.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -23,19 +23,19 @@ use crate::log::{Log, LogFiles, LogReader, RecordBuf, RecordKind, RecordView};
 use crate::page::{header, sound};
 use crate::txn::undo::{Victim, roll_back};
 
-/// Number of records between two calls of the callback.
+/// Number of records between two calls of the progress callback.
 const REPORT_EVERY: u64 = 8192;
 
-/// Result of analysis.
+/// Result of the analysis pass.
 #[derive(Debug)]
 pub(crate) struct Analysis {
-    /// Start of redo.
+    /// LSN at which redo begins.
     pub(crate) redo: Lsn,
-    /// Transactions without an end, with their last records.
+    /// Transactions without an end (losers), with the LSN of the last record of each.
     losers: HashMap<TxnId, Lsn>,
-    /// Reader at the end of the log, where the log continues.
+    /// Log reader at the end of the log, where new records are appended.
     pub(crate) reader: LogReader,
-    /// Neither redo nor undo reads the log before this position.
+    /// LSN before which neither redo nor undo reads the log.
     pub(crate) keep: Lsn,
     /// True if there is nothing to redo and nothing to undo.
     pub(crate) clean: bool,
@@ -74,7 +74,7 @@ impl<'a> Reporter<'a> {
         Ok(())
     }
 
-    /// Reports that restart is complete.
+    /// Reports that the restart is complete.
     pub(crate) fn done(&mut self, records: u64, bytes: u64) {
         self.state = Recovery { pass: RecoveryPass::Done, records, bytes, losers: self.state.losers };
         if let Some(callback) = &mut self.callback {
@@ -114,7 +114,7 @@ pub(crate) fn analyse(
         };
         redo = body.redo;
         keep = body.active.iter().map(|a| a.first).min().unwrap_or(keep);
-        // A transaction that has written no record yet has nothing to undo, unless records follow.
+        // A transaction in the checkpoint's list that had written no record has nothing to undo, unless its records follow.
         losers.extend(body.active.iter().filter(|a| a.last != Lsn::ZERO).map(|a| (a.txn, a.last)));
     } else {
         redo = crate::log::FIRST_LSN.max(redo);
@@ -155,8 +155,8 @@ fn sections<'a>(record: &RecordView<'a>) -> PageChanges<'a> {
     PageChanges::new(record.body.get(skip..).unwrap_or_default())
 }
 
-/// Second pass: repeats the changes that pages lack. `reader` reads the same records as analysis, from the start of redo to
-/// the log's end.
+/// Second pass: repeats the logged changes that pages lack. `reader` reads the same records as analysis, from the start of
+/// redo to the log's end.
 ///
 /// # Errors
 /// Fails if a page is damaged, or if the callback breaks.
@@ -202,7 +202,7 @@ pub(crate) fn redo(
     }
 }
 
-/// A section of a record, with the page that it changes.
+/// Position of a section in its record, with the page that the section changes.
 struct PageSection {
     page: PageId,
     /// Index of the section in its record.
@@ -210,8 +210,9 @@ struct PageSection {
     place: SectionAt,
 }
 
-/// Sorts the sections of a record by page. Sections of one page keep their order. They need not be adjacent in the record: a
-/// statement on several rows writes them in its caller's order. Returns false if the record does not decode.
+/// Sorts the sections of a record by page. Sections of one page keep their order. These sections need not be adjacent in the
+/// record: a statement on several rows writes them in its caller's order. Returns false if the body of the record cannot be
+/// decoded.
 fn by_page(mut sections: PageChanges<'_>, parts: &mut Vec<PageSection>) -> bool {
     parts.clear();
     loop {
@@ -223,11 +224,11 @@ fn by_page(mut sections: PageChanges<'_>, parts: &mut Vec<PageSection>) -> bool 
     sections.is_whole()
 }
 
-/// Repeats the logged changes of pages.
+/// Applier of the logged changes to pages.
 struct RedoApplier<'a> {
     pool: &'a BufferPool,
     limit: PageLimit,
-    /// Pages that cannot be read: a later record may create them, or they were freed.
+    /// Pages that cannot be read, with the error of each: a later record may create the page, or the page was freed.
     missing: HashMap<PageId, StorageError>,
 }
 
@@ -237,7 +238,7 @@ impl<'a> RedoApplier<'a> {
     }
 
     /// Repeats the changes of the record at `lsn` to one page: all of them under one latch, or none if the page already
-    /// contains them. The page must never be written with the record's LSN and only a part of its changes.
+    /// contains them. A page with the record's LSN and only a part of the record's changes must never be written.
     fn apply<'s>(
         &mut self,
         lsn: Lsn,
@@ -267,7 +268,8 @@ impl<'a> RedoApplier<'a> {
                 frame
             }
             None => {
-                // A change of a page that does not exist cannot be repeated. A record that creates the page can.
+                // Changes of a page that does not exist cannot be repeated. They are skipped up to a change that creates the
+                // page.
                 while changes.next_if(|change| !makes_page(change)).is_some() {}
                 if changes.peek().is_none() {
                     return Ok(());
@@ -295,19 +297,19 @@ impl<'a> RedoApplier<'a> {
     }
 }
 
-/// Result of redo.
+/// Result of the redo pass.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RedoResult {
     /// Number of records and bytes read.
     pub(crate) records: u64,
     pub(crate) bytes: u64,
-    /// Number of pages in use according to the newest such record in the log; 0 if there is none.
+    /// Largest number of pages in use that the records of the allocator's state name; 0 if the log has no such record.
     pub(crate) pages: u64,
 }
 
-/// Limit on the pages that a log may name. The log is read from a disk whose content is arbitrary, and redo extends the file
-/// to the pages that the log names. So a page must be in use, or be added by a record that adds at most the maximum number
-/// of pages.
+/// Limit on the page numbers that a log may name. The log is read from a disk whose content is arbitrary, and redo extends
+/// the file to the pages that the log names. So a page must be in use, or a record that adds at most the maximum number of
+/// pages must have added it.
 struct PageLimit {
     limit: u64,
     newest_end: u64,
@@ -328,7 +330,7 @@ impl PageLimit {
         PageLimit { limit, newest_end: 0 }
     }
 
-    /// Returns true if the sections name only pages that can exist.
+    /// Returns true if the sections of a record name only pages that can exist.
     fn admits(&mut self, mut sections: PageChanges<'_>) -> bool {
         let ends =
             sections.clone().filter_map(|s| if let PageChange::Space { end, .. } = s { Some(end) } else { None });
@@ -343,23 +345,23 @@ impl PageLimit {
     }
 }
 
-/// Returns true if a log may name this page. Page 0 is the file's header.
+/// Returns true if a log may name this page. Page 0 is the file's header, which no record changes.
 fn is_numbered(id: PageId, limit: u64) -> bool {
     (1..limit).contains(&id.0.into())
 }
 
-/// Returns true if these bytes can be page `id`.
+/// Returns true if these bytes can be the content of page `id`.
 fn is_page(bytes: &[u8; PAGE_SIZE], id: PageId) -> bool {
     header::damage(bytes, id, false).is_none() && sound::find_defect(bytes, id).is_none()
 }
 
 /// Extends the file so that it contains all pages in use. A crash may have lost the file's newest length, but then the log
-/// names the pages (`pages`, as found by redo).
+/// names the pages beyond the file (`pages`, as found by redo).
 ///
 /// # Errors
 /// Fails if the allocator claims pages that neither the file nor the log contains, or if there is no space.
 pub(crate) fn ensure_pages(pool: &BufferPool, pages: u64) -> Result<(), StorageError> {
-    // A transaction that needs the allocator's page will get the error for its damage.
+    // If the allocator's page is damaged, a transaction that needs it will get the error.
     let Ok(space) = pool.get_or_load(SPACE_PAGE) else { return Ok(()) };
     let end = u64::from(space.bytes().u32(ops::space::END));
     if pool.file_holds(end) {
@@ -372,7 +374,7 @@ pub(crate) fn ensure_pages(pool: &BufferPool, pages: u64) -> Result<(), StorageE
     pool.ensure_file(end)
 }
 
-/// Third pass: rolls back the losers.
+/// Third pass: rolls back the transactions without an end (losers).
 ///
 /// # Errors
 /// Fails if a page cannot be read, if there is no space, or if the callback breaks.
@@ -386,8 +388,8 @@ pub(crate) fn undo(
     report.begin(RecoveryPass::Undo)?;
     let mut rec = RecordBuf::new();
     let mut bytes = Vec::with_capacity(PAGE_SIZE);
-    // In a fixed order, so that a simulated restart can be repeated. The order itself does not matter, because no two
-    // transactions have changed the same row.
+    // The order is fixed, so that a simulated restart can be repeated. The order does not affect the result, because no two
+    // losers have changed the same row.
     let mut order: Vec<_> = losers.iter().map(|(txn, last)| (*last, *txn)).collect();
     order.sort_unstable();
     if is_mutant(Mutant::SkipRestartUndo) {
@@ -405,7 +407,7 @@ pub(crate) fn undo(
 }
 
 impl Analysis {
-    /// Returns the losers, and the reader at the log's end.
+    /// Returns the losers, and the log reader at the log's end.
     pub(crate) fn into_parts(self) -> (HashMap<TxnId, Lsn>, LogReader) {
         (self.losers, self.reader)
     }

@@ -13,13 +13,14 @@ use crate::base::ids::IndexId;
 use crate::lock::{Acquired, LockName, Prefix};
 use crate::txn::transaction::Txn;
 
-/// A table number that no table has. Creating a table locks rows of the catalog in a separate transaction of the
-/// engine. These locks must never conflict with the locks of the transaction for which the table is created.
+/// Table number that no table has; it is used for locks on the absence of tables. Creating a table locks rows of the
+/// catalog in a separate transaction of the engine. Those locks must never conflict with the locks of the transaction
+/// for which the table is created.
 const ABSENT_TABLES: u32 = 0;
-/// An index number that no tree has: the names of missing tables are locked in it.
+/// Index number that no tree has. The lock names of missing tables belong to this index.
 const ABSENCE: IndexId = IndexId(0);
 
-/// Returns the absence as an index, for the lock manager and for errors, which contain the table's name.
+/// Returns a pseudo-index for locks on the absence of `table`. Lock errors take the table's name from this index.
 fn index(table: &str) -> Index {
     Index::new((CATALOG, None), ABSENT_TABLES, table, None)
 }
@@ -29,12 +30,12 @@ impl Txn<'_> {
         self.engine.locks.names.of(ABSENCE, table.as_bytes())
     }
 
-    /// Locks the absence of a table until the transaction ends or [`Txn::release_absence`] is called. The latter
-    /// releases only a new lock, as reported by the result. Another transaction may have created the table before the
-    /// lock was granted.
+    /// Locks the absence of a table until the transaction ends or [`Txn::release_absence`] is called. The release has an
+    /// effect only if the returned value says that the lock is new. Another transaction may have created the table
+    /// before the lock was granted.
     ///
     /// # Errors
-    /// Errors of lock waits.
+    /// An error of the wait for the lock (deadlock, timeout).
     #[cold]
     pub(crate) fn lock_absence(&mut self, table: &str, access: AccessMode) -> Result<Acquired, TxnError> {
         if access == AccessMode::Read && self.isolation == Isolation::ReadCommitted {
@@ -50,7 +51,7 @@ impl Txn<'_> {
     /// Locks the absence of a table in order to create it; returns false if other transactions rely on the absence.
     ///
     /// # Errors
-    /// Too many locks.
+    /// An error if the transaction holds too many locks.
     pub(crate) fn try_lock_absence(&mut self, table: &str) -> Result<bool, TxnError> {
         let index = index(table);
         self.intend(&index, AccessMode::Write)?;

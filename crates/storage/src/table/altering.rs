@@ -1,8 +1,8 @@
 //! Changes the secondary indexes of a table, in a separate transaction that takes the table's exclusive lock.
 //!
-//! The table gets a new *number*, and its rows stay in place. So old handles, and statements that wait for the old
-//! lock, are refused like those of a dropped table, and no state that is found by the number changes while transactions
-//! use it.
+//! The table gets a new *number*, and its rows stay in place. Therefore old handles, and statements that wait for a
+//! lock under the old number, are refused as if the table had been dropped. State that is found by a table number does
+//! not change while transactions use it.
 //!
 //! 1. The trees of new indexes are created, and a small transaction writes a *mark* into the catalog (see
 //!    `table/dropping.rs`): these trees must be dropped.
@@ -13,9 +13,10 @@
 //!    removed indexes. Then these trees are dropped.
 //!
 //! A crash before the decision leaves the table unchanged; opening the database drops the new trees. After an error the
-//! new trees are dropped at once, as far as possible, and the rest by the next open. The new trees are logged like all
-//! rows: a restart that drops them must find them, and it would not find a tree that was loaded without the log. (One
-//! gap: a crash between the creation of a tree and its mark loses the tree's one page, as in the creation of a table.)
+//! new trees are dropped at once; the next open frees pages that could not be freed then. The new trees are logged like
+//! all rows: a restart must find the trees that it drops, and a tree that was loaded without the log would not be
+//! found. (One gap: a crash between the creation of a tree and its mark loses the tree's one page, as in the creation
+//! of a table.)
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -38,10 +39,11 @@ use crate::txn::active::SystemPurpose;
 use crate::txn::engine::Engine;
 use crate::txn::transaction::Txn;
 
-/// Bytes of entries sorted at a time, in memory outside the buffer pool. Each run passes over the whole index, so fewer
-/// runs are better. Debug builds use several runs even for a small table.
+/// Maximum size of a sorted run of index entries, in bytes of memory outside the buffer pool. The inserts of each run
+/// pass over the whole index, so fewer runs are better. Debug builds use several runs even for a small table.
 const RUN_BYTES: usize = if cfg!(debug_assertions) { 64 << 10 } else { 8 << 20 };
-/// Number of entries that one transaction inserts. A larger rollback would take longer and hold more of the log.
+/// Number of index entries that one transaction inserts. With more entries a rollback would take longer and keep more
+/// of the log.
 const PART: usize = 1024;
 
 impl Catalog {
@@ -167,8 +169,8 @@ impl<'c> Change<'c> {
         run.insert(self.engine, &index)
     }
 
-    /// Commits the decision: the table has the kept and the built indexes. Returns the indexes whose trees must be
-    /// dropped.
+    /// Commits the decision: from then on the table has the kept and the new indexes. Returns the indexes whose trees
+    /// must be dropped.
     fn decide(
         &mut self,
         (old, number): (&TableEntry, u32),
@@ -221,21 +223,22 @@ impl Drop for Change<'_> {
     }
 }
 
-/// Entries of an index, collected for sorting.
+/// Index entries collected for sorting.
 #[derive(Default)]
 struct Run {
     bytes: Vec<u8>,
-    /// Of each entry in `bytes`: start of its key, start of the primary key after it, and end.
+    /// Offsets in `bytes` of each entry: start of the entry's key, start of the row's primary key (which follows the
+    /// entry's key), and end.
     places: Vec<(usize, usize, usize)>,
 }
 
 impl Run {
-    /// Memory use in bytes.
+    /// Returns the memory use of the run in bytes.
     fn size(&self) -> usize {
         self.bytes.len() + size_of_val(&*self.places)
     }
 
-    /// Adds the entry of a row, if the row has one.
+    /// Adds the index entry of a row, unless the index excludes the row.
     fn add(&mut self, spec: &IndexSpec, key: &[u8], row: &[u8]) {
         let begin = self.bytes.len();
         if !(spec.extract)(key, row, &mut self.bytes) {
@@ -300,7 +303,7 @@ impl TableEntry {
         self.secondaries.iter().find(is)
     }
 
-    /// Returns the trees of indexes, for a mark; `None` for none.
+    /// Returns a catalog entry that names only the trees of these indexes, for a mark; `None` if `indexes` is empty.
     fn of_trees(indexes: &[IndexEntry]) -> Option<TableEntry> {
         let (first, rest) = indexes.split_first()?;
         let (key, row) = (String::new(), String::new());

@@ -1,4 +1,4 @@
-//! The catalog: the existing tables and indexes, stored in a table of its own, and the open tables.
+//! The catalog: the existing tables and indexes, stored in the catalog's own table, and the open tables in memory.
 
 use crate::base::sync::plain::{AtomicU32, Ordering};
 use std::collections::BTreeMap;
@@ -28,21 +28,21 @@ use crate::txn::transaction::Txn;
 /// Maximum number of tables of a database.
 pub(crate) const MAX_TABLES: usize = MOST as usize - 2;
 
-/// Number of index numbers that are reserved in the catalog at once.
+/// Number of index numbers that one write to the catalog reserves.
 const AHEAD: u32 = 256;
 
-/// Tree of the catalog's table.
+/// Tree that stores the catalog's own table.
 pub(crate) const CATALOG: Tree = Tree { index: IndexId(1), root: PageId(2) };
 /// Table number of the catalog; numbers of other tables are higher.
 pub(crate) const CATALOG_NUMBER: u32 = 1;
 
-/// Name of a table, its primary tree, the tree of its large values, and the names and trees of its indexes.
+/// Name of a table, its primary tree, its tree of large values, and the names and trees of its secondary indexes.
 pub(crate) type NamedTrees = (String, (Tree, Option<Tree>), Vec<(String, Tree)>);
 
 /// The trees of a table.
 #[derive(Clone, Debug)]
 pub(crate) struct TableTrees {
-    /// Number of the table in memory and the ticket under which it is open; ticket 0 if it is not open.
+    /// Number of the table in memory, and the ticket under which the table is open; ticket 0 if the table is not open.
     pub(crate) open: (u32, u64),
     pub(crate) primary: Tree,
     pub(crate) overflow: Option<Tree>,
@@ -54,35 +54,35 @@ pub(crate) struct TableTrees {
 #[derive(Debug)]
 pub(crate) struct Catalog {
     tables: Mutex<Tables>,
-    /// Turn to create a table: one table is created at a time. The turn is a flag in the mutex, which is not held
-    /// during a creation, because fibers of the creating thread may wait for the turn.
+    /// Exclusive turn to create or change a table. The turn is a flag protected by the mutex. The mutex itself is not
+    /// held during a creation, because fibers of the creating thread may wait for the turn.
     pub(super) creation: Mutex<CreationTurn>,
-    /// Numbers of indexes, which are never reused in a database.
+    /// Assigned index numbers, which are never reused in a database.
     indexes: Mutex<UsedIndexes>,
     /// See [`Engine::instance`].
     instance: u64,
-    /// Open and formerly open tables by number; handles find them without a lock.
+    /// Open and formerly open tables, indexed by table number. Handles find their tables here without a lock.
     open: SegmentedArray<OnceLock<Box<TableInfo>>>,
-    /// Cache for [`Catalog::declared`]: numbers of open tables, by the address of the name. Written only when an entry
-    /// was wrong. A cached number is checked against the open table.
+    /// Cache for [`Catalog::declared`]: numbers of open tables, indexed by a hash of the name's address. Written only
+    /// after a cache miss. A cached number is checked against the open table.
     guesses: Box<[AtomicU32; GUESSES]>,
 }
 
-/// The existing tables.
+/// The existing tables and the free table numbers.
 #[derive(Debug)]
 struct Tables {
     entries: BTreeMap<Arc<str>, KnownTable>,
-    /// Name of the table of each index, by index number.
+    /// Names of the tables that own the indexes, by index number.
     by_index: BTreeMap<u32, Arc<str>>,
     numbers: Numbers,
 }
 
-/// An existing table.
+/// An existing table: its catalog entry, and its number in memory.
 #[derive(Debug)]
 struct KnownTable {
     /// The table's row in the catalog.
     entry: TableEntry,
-    /// Number of the table in memory, assigned at its first use: see `numbers`.
+    /// Number of the table in memory, assigned at the table's first use: see `table/numbers.rs`.
     number: Option<u32>,
 }
 
@@ -101,23 +101,24 @@ impl Tables {
     }
 }
 
-/// Numbers of indexes, which identify trees on disk.
+/// The assigned index numbers, which identify trees on disk.
 #[derive(Debug)]
 struct UsedIndexes {
-    /// The number assigned last.
+    /// Highest index number assigned so far.
     last: u32,
-    /// Upper bound of the numbers in use, as stored in the catalog.
+    /// Upper bound (inclusive) of the assigned index numbers, as stored in the catalog.
     reserved_up_to: u32,
 }
 
-/// Number of entries of the cache: a power of two, and far more than the declarations of most programs.
+/// Number of entries of the cache `guesses`: a power of two, far above the number of table declarations in most
+/// programs.
 const GUESSES: usize = 512;
 
 impl Catalog {
     /// Drops a table; returns false if there is no table of this name.
     ///
     /// # Errors
-    /// Errors of waiting for the table's lock; no space. See `table/dropping.rs` for failures in the middle.
+    /// An error of the wait for the table's lock; no space. See `table/dropping.rs` for failures after the decision.
     pub(crate) fn drop_table(&self, engine: &Engine, name: &str) -> Result<bool, TxnError> {
         self.end(engine, name, PendingOperation::Dropped)
     }
@@ -167,7 +168,7 @@ impl Catalog {
         let catalog = Catalog {
             tables: Mutex::new(tables),
             creation: Mutex::default(),
-            // Numbers between the last one in use and this one are skipped.
+            // Numbers between the last assigned one and `reserved_up_to` are skipped.
             indexes: Mutex::new(UsedIndexes { last: reserved_up_to, reserved_up_to }),
             instance: engine.instance,
             open: SegmentedArray::default(),
@@ -177,8 +178,8 @@ impl Catalog {
         Ok(catalog)
     }
 
-    /// Returns the catalog's entry of a table, and its number. A transaction that the caller began before the call
-    /// keeps the number from being reused, until the transaction ends.
+    /// Returns the catalog's entry of a table, and the table's number. The number is not reused before the end of a
+    /// transaction that the caller began before this call.
     ///
     /// # Errors
     /// [`TxnError::Schema`] if no number is free.
@@ -198,7 +199,7 @@ impl Catalog {
         self.tables.lock().entries.contains_key(name)
     }
 
-    /// Reserves a number for the table that a declaration will describe once its entry is replaced by `entry`.
+    /// Reserves a table number for the changed table that `declared` describes and whose catalog entry will be `entry`.
     ///
     /// # Errors
     /// [`TxnError::Schema`] if no number is free.
@@ -228,11 +229,11 @@ impl Catalog {
         self.tables.lock().numbers.retire(engine, shape, number);
     }
 
-    /// Assigns numbers to `n` new indexes; returns the first. The caller holds the [`CreationGuard`] and has no open
-    /// transaction of it.
+    /// Assigns consecutive numbers to `n` new indexes; returns the first number. The caller holds the [`CreationGuard`]
+    /// and has no open creating transaction.
     ///
     /// # Errors
-    /// No space; [`TxnError::Schema`] if all numbers have been used.
+    /// No space; [`TxnError::Schema`] if all index numbers have been used.
     pub(super) fn new_indexes(&self, engine: &Engine, declared: &Declared<'_>, n: u32) -> Result<u32, TxnError> {
         let (first, reserved_up_to) = {
             let mut used = self.indexes.lock();
@@ -257,7 +258,7 @@ impl Catalog {
                 }
                 None => txn.insert(&own_index(), INDEX_BOUND_KEY, &row)?,
             }
-            // Log records about the new indexes follow this commit in the log.
+            // The commit need not be durable yet: log records about the new indexes follow it in the log.
             txn.commit()?;
             self.indexes.lock().reserved_up_to = reserved_up_to;
         }
@@ -279,8 +280,8 @@ impl Catalog {
         self.end_open(engine, &mut tables.numbers, number);
     }
 
-    /// Closes a table that is locked exclusively: no statement finds it any more, and lock requests of transactions
-    /// that found it earlier are refused.
+    /// Closes an exclusively locked table: no statement finds the table any more, and lock requests of transactions
+    /// that found the table earlier are refused.
     fn end_open(&self, engine: &Engine, numbers: &mut Numbers, number: u32) {
         let info = self.table(number);
         info.inspect(|info| info.end());
@@ -288,7 +289,7 @@ impl Catalog {
         numbers.retire(engine, info.map_or(0, |info| info.shape), number);
     }
 
-    /// Opens a table at its number.
+    /// Opens a table under the table number `number`; returns the open table and its ticket.
     fn place(&self, declared: &Declared<'_>, entry: &TableEntry, number: u32) -> (&TableInfo, u64) {
         let place = self.open.at(number as usize);
         let info = place.get_or_init(|| Box::new(TableInfo::new(number, declared, entry.shape(declared))));
@@ -297,7 +298,7 @@ impl Catalog {
         (info, ticket)
     }
 
-    /// Returns the open or formerly open table with this number.
+    /// Returns the open or formerly open table with this table number.
     #[inline]
     pub(crate) fn table(&self, number: u32) -> Option<&TableInfo> {
         self.open.get(number as usize)?.get().map(|info| &**info)
@@ -323,8 +324,7 @@ impl Catalog {
     }
 
     /// Returns the tree with this index number, and the number of its table; `None` if no table has (any longer) such a
-    /// tree. A transaction that the caller began before the call keeps the number from being reused, until the
-    /// transaction ends.
+    /// tree. The table number is not reused before the end of a transaction that the caller began before this call.
     pub(crate) fn tree(&self, engine: &Engine, index: IndexId) -> Option<(Tree, u32)> {
         if index == CATALOG.index {
             return Some((CATALOG, CATALOG_NUMBER));
@@ -340,7 +340,8 @@ impl Catalog {
         Some((tree, number))
     }
 
-    /// Returns the index with this number, for locks; `None` if there is none (any longer). As [`Catalog::tree`].
+    /// Returns the index with this number, for lock requests; `None` if no table has (any longer) such an index. The
+    /// note of [`Catalog::tree`] on the reuse of table numbers applies.
     pub(crate) fn index(&self, engine: &Engine, id: IndexId) -> Option<Index> {
         if id == CATALOG.index {
             return Some(own_index());
@@ -372,7 +373,8 @@ impl Catalog {
             .collect()
     }
 
-    /// Returns number, table and name of every index, by number; a primary index has the name of its table.
+    /// Returns the number, the table's name and the index's name of every index, in ascending order of numbers. A
+    /// primary index has the name of its table.
     pub(crate) fn indexes(&self) -> Vec<(u32, String, String)> {
         let tables = self.tables.lock();
         let name_in = |table: &str, number: u32| {
@@ -394,7 +396,8 @@ impl Catalog {
         std::iter::once(CATALOG).chain(trees).map(|tree| tree.root).collect()
     }
 
-    /// Returns the open table of a declaration, if it is known to match. Takes no lock and writes nothing.
+    /// Returns the open table of a declaration, if the table is already known to match the declaration. Takes no lock
+    /// and writes nothing.
     #[inline]
     pub(crate) fn declared(&self, declared: &Declared<'_>) -> Option<&TableInfo> {
         if let Some(hint) = declared.hint {
@@ -412,8 +415,8 @@ impl Catalog {
         self.table(number).filter(|info| ticket != 0 && info.is(ticket))
     }
 
-    /// Returns the two cache entries of a name. With two entries, only three names that share them evict each other
-    /// repeatedly.
+    /// Returns the two cache entries that may contain a name. With two possible entries, names evict each other
+    /// repeatedly only if at least three of them share the same entries.
     #[inline]
     fn guesses(&self, name: &str) -> [&AtomicU32; 2] {
         let hash = (name.as_ptr() as usize).wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as usize);
@@ -428,7 +431,7 @@ impl Catalog {
         free.unwrap_or(first).store(number, Ordering::Relaxed);
     }
 
-    /// Opens an existing table; returns it with its ticket, or `None` if there is no table of this name.
+    /// Opens an existing table; returns the table and its ticket, or `None` if there is no table of this name.
     ///
     /// # Errors
     /// [`TxnError::Schema`] if the table has other indexes, [`TxnError::OtherCodec`] if it was created with other
@@ -462,7 +465,7 @@ impl Catalog {
 
     /// Creates the table if it does not exist; [`Catalog::open`] then finds it. `absence_held` is true if the caller's
     /// transaction has locked the table's absence (`table/absent.rs`). Returns false if another transaction has locked
-    /// it; the caller must then lock it first.
+    /// the absence; the caller must then lock the absence first.
     ///
     /// The table is durable with the next commit.
     ///
@@ -492,7 +495,8 @@ impl Catalog {
         Ok(true)
     }
 
-    /// Creates a table. The caller holds the [`CreationGuard`]: no other transaction creates a table now.
+    /// Creates a table whose first index has the number `first`. The caller holds the [`CreationGuard`], so no other
+    /// transaction creates a table at the same time.
     fn create_in(&self, mut txn: Txn<'_>, declared: &Declared<'_>, first: u32) -> Result<(), TxnError> {
         let mut trees = Vec::new();
         let entry = match make(&mut txn, declared, first, &mut trees) {
@@ -512,7 +516,8 @@ impl Catalog {
     }
 }
 
-/// Creates the trees of a table, and its row in the catalog.
+/// Creates the trees of a table, and the table's row in the catalog. Appends the created trees to `trees`, also on an
+/// error.
 fn make(txn: &mut Txn<'_>, declared: &Declared<'_>, first: u32, trees: &mut Vec<Tree>) -> Result<TableEntry, TxnError> {
     let change = txn.engine.structure_change(txn.slot.peek().id);
     let mut index = first;
@@ -537,7 +542,7 @@ fn make(txn: &mut Txn<'_>, declared: &Declared<'_>, first: u32, trees: &mut Vec<
     Ok(entry)
 }
 
-/// Returns the error for missing table numbers.
+/// Returns the error for a database without a free table number.
 #[cold]
 fn too_many(name: &str) -> TxnError {
     let what = format!(
@@ -547,7 +552,7 @@ fn too_many(name: &str) -> TxnError {
     TxnError::Schema { table: name.into(), what }
 }
 
-/// Returns the catalog's own index, for its rows and for the absence of tables.
+/// Returns the primary index of the catalog's own table.
 pub(super) fn own_index() -> Index {
     Index::new((CATALOG, None), CATALOG_NUMBER, "catalog", None)
 }

@@ -1,18 +1,18 @@
-//! The columns of a row that a statement copies: byte ranges of its encoding. The rest of the row is neither read nor
-//! logged, so its cache lines are not touched.
+//! Columns of a row, as byte ranges of the row's encoding. A statement copies only the named columns; the rest of the
+//! row is neither read nor logged, so its cache lines are not accessed.
 
 use std::ops::Range;
 
 use crate::page::PageRef;
 
-/// The whole row.
+/// Columns of a statement that reads the whole row.
 #[expect(clippy::single_range_in_vec_init, reason = "a list of one range of columns")]
 pub(crate) const WHOLE: &[Range<usize>] = &[0..usize::MAX];
 
-/// No part of the row: to lock it, or to mark it deleted.
+/// Columns of a statement that reads no part of the row, for example to lock the row or to mark the row deleted.
 pub(crate) const NOTHING: &[Range<usize>] = &[];
 
-/// Returns the ranges that lie within a value of this length, up to the first that does not.
+/// Returns the ranges in `columns`, up to the first range that does not lie within a value of length `value_len`.
 #[inline]
 pub(super) fn parts_within(columns: &[Range<usize>], value_len: usize) -> impl Iterator<Item = Range<usize>> {
     columns.iter().map_while(move |part| {
@@ -21,9 +21,9 @@ pub(super) fn parts_within(columns: &[Range<usize>], value_len: usize) -> impl I
     })
 }
 
-/// Appends these parts of a value, given by its position and length, to `out`. A part that ends at `usize::MAX` extends
-/// to the end of the row. If the row ends before a part does, this part and those after it are missing. Returns false
-/// if the position, which may be torn, leads out of the page.
+/// Appends the parts `columns` of a value to `out`. The value is given by its position in the page and its length. A
+/// part that ends at `usize::MAX` extends to the end of the row. If the row ends before a part does, this part and all
+/// later parts are not appended. Returns false if the position, which may be torn, leads out of the page.
 #[inline]
 #[must_use]
 pub(super) fn append_columns(
@@ -35,7 +35,7 @@ pub(super) fn append_columns(
     parts_within(columns, value_len).all(|part| page.append_to(value_at + part.start, part.len(), out))
 }
 
-/// Returns true if these parts of a value equal `seen`, as [`append_columns`] would append them.
+/// Returns true if the parts `columns` of a value, concatenated as by [`append_columns`], equal `seen`.
 #[inline]
 #[must_use]
 pub(super) fn has_columns(
@@ -54,13 +54,13 @@ pub(super) fn has_columns(
     seen.is_empty()
 }
 
-/// Number of bytes of a row to prefetch for these parts.
+/// Returns the number of leading bytes of a row to prefetch for the parts `columns`.
 #[inline]
 pub(super) fn bytes_until(columns: &[Range<usize>]) -> usize {
     columns.iter().map(|part| part.end).max().unwrap_or(0)
 }
 
-/// Returns the part that a statement changes: the first one. The statement only reads the others.
+/// Returns the byte range that a statement may change: the first part. A statement only reads the other parts.
 #[inline]
 pub(crate) fn changed_range(columns: &[Range<usize>]) -> Range<usize> {
     columns.first().map_or(0..0, |part| part.start..part.end.max(part.start))

@@ -1,18 +1,19 @@
-//! Mutual exclusion of the creation and change of tables.
+//! Mutual exclusion of transactions that create or change tables.
 
 use std::sync::Arc;
 
 use crate::base::hook::{BlockReason, Hook, WaitToken};
 use crate::base::sync::Mutex;
 
-/// State of the exclusion: whether a transaction creates a table, and the transactions that wait for their turn.
+/// The turn to create or change a table: a flag that is true while a transaction has the turn, and the transactions
+/// that wait for it.
 #[derive(Debug, Default)]
 pub(super) struct CreationTurn {
     underway: bool,
     waiting: Vec<Arc<WaitToken>>,
 }
 
-/// The right to create or change a table, until dropped.
+/// Guard of the exclusive right to create or change tables; dropping the guard releases the right.
 pub(super) struct CreationGuard<'c> {
     creation: &'c Mutex<CreationTurn>,
     hook: &'c dyn Hook,

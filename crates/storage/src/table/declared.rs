@@ -9,7 +9,7 @@ use crate::base::error::TxnError;
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::sync::plain::{AtomicU32, AtomicU64, Ordering};
 
-/// Maximum length of the name of a table or an index, in bytes.
+/// Maximum length of the name of a table or index, in bytes.
 pub(super) const LONGEST_NAME: usize = 200;
 
 /// Maximum number of secondary indexes of a table.
@@ -24,7 +24,7 @@ pub(crate) type Extract = fn(&[u8], &[u8], &mut Vec<u8>) -> bool;
 pub(crate) struct IndexSpec {
     pub(crate) name: &'static str,
     pub(crate) unique: bool,
-    /// Start of the bytes of the row that the index depends on.
+    /// Offset in the row from which on the index depends on the bytes. The index does not depend on earlier bytes.
     pub(crate) columns_from: usize,
     pub(crate) extract: Extract,
     /// The type that declares the index, if any.
@@ -45,23 +45,24 @@ impl IndexSpec {
             && same_name(self.name, other.name)
     }
 
-    /// Text of the codec.
+    /// Returns the text of the index's codec, as the catalog stores it.
     pub(super) fn codec_text(&self) -> String {
         self.codec.map_or_else(|| RAW.to_owned(), |codec| codec.text())
     }
 }
 
-/// Cached result of the last lookup of a table. Part of a declaration whose name is known at run time only.
+/// Cached result of the last lookup of a table by name. Declarations whose name is known only at run time have such a
+/// cache.
 #[derive(Debug, Default)]
 pub struct TableHint {
     number: AtomicU32,
-    /// Ticket of the table. After two concurrent writes, number and ticket may be of different tables; then they do not
-    /// match.
+    /// Ticket of the table. After two concurrent writes, `number` and `ticket` may belong to different tables; the
+    /// ticket then differs from the ticket of the table with this number.
     ticket: AtomicU64,
 }
 
 impl TableHint {
-    /// Returns number and ticket; the ticket is 0 if the cache is empty.
+    /// Returns the number and the ticket of the cached table; the ticket is 0 if the cache is empty.
     #[inline]
     pub(super) fn get(&self) -> (u32, u64) {
         (self.number.load(Ordering::Relaxed), self.ticket.load(Ordering::Relaxed))
@@ -73,7 +74,8 @@ impl TableHint {
     }
 }
 
-/// Returns true if two names are equal. Equal constants usually share one address.
+/// Returns true if two names are equal. The addresses are compared first, because equal constants usually share one
+/// address.
 #[inline]
 pub(super) fn same_name(a: &'static str, b: &'static str) -> bool {
     std::ptr::eq(a, b) || a == b
@@ -99,7 +101,7 @@ impl<'a> Declared<'a> {
         TxnError::Schema { table: self.name.into(), what }
     }
 
-    /// Compares a codec with its text in the catalog.
+    /// Returns an error if the text of a declared codec differs from the text in the catalog.
     pub(super) fn compare(&self, part: &str, stored: &str, asked: String) -> Result<(), TxnError> {
         if stored == asked || is_mutant(Mutant::SkipCodecCheck) {
             return Ok(());
@@ -108,7 +110,7 @@ impl<'a> Declared<'a> {
         Err(TxnError::OtherCodec { table, part, stored, asked })
     }
 
-    /// Checks that the table and its indexes may have these names.
+    /// Checks that the names of the table and of its indexes are allowed.
     pub(super) fn check_names(&self) -> Result<(), TxnError> {
         let is_name = |name: &str| (1..=LONGEST_NAME).contains(&name.len());
         if !is_name(self.name) || !self.specs().all(|s| is_name(s.name)) {

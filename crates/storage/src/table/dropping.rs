@@ -1,16 +1,17 @@
-//! Drops and truncations of tables: separate transactions that take the table's exclusive lock.
+//! Dropping and truncation of tables, in separate transactions that take the table's exclusive lock.
 //!
 //! One small transaction on the catalog *decides*: it writes a *mark*, a row that names the table's trees, and, for a
 //! drop, deletes the table's own row. Then the pages are freed one by one (`btree/clear.rs`), and finally the mark is
 //! deleted. A crash before the decision's commit record is in the log leaves the table unchanged; after a later crash,
 //! opening the database completes the work.
 //!
-//! A mark may also name only trees of indexes, which are being built or were dropped (`table/altering.rs`).
+//! A mark may also name only trees of indexes: indexes that are being built, or dropped indexes (`table/altering.rs`).
 //!
-//! The table's number is reused when no transaction is left that may have found this table: see `table/numbers.rs`.
-//! Until then the lock manager marks the number as *gone* and refuses locks on it. Index numbers are never reused.
+//! The table's number is reused after all transactions that may have found this table have ended: see
+//! `table/numbers.rs`. Until then the lock manager marks the number as *gone* and refuses locks on it. Index numbers
+//! are never reused.
 //!
-//! Only the end of a call waits for the disk: records that follow from a decision also follow it in the log.
+//! A call waits for the disk only at its end: log records that depend on a decision follow it in the log.
 
 use super::catalog::{Catalog, own_index};
 use super::creation::CreationGuard;
@@ -29,8 +30,8 @@ impl Catalog {
     /// Drops a table, or removes all its rows; returns false if the table does not exist.
     ///
     /// # Errors
-    /// Errors of waiting for the table's lock, and no space for the decision: the table is unchanged then. For later
-    /// failures see [`carry_out`].
+    /// An error of the wait for the table's lock, or no space for the decision: in both cases the table is unchanged.
+    /// For later failures see [`carry_out`].
     pub(super) fn end(&self, engine: &Engine, name: &str, operation: PendingOperation) -> Result<bool, TxnError> {
         loop {
             let mut owner = engine.begin_system(SystemPurpose::Maintenance)?;
@@ -51,7 +52,8 @@ impl Catalog {
         }
     }
 
-    /// Drops a table that `owner` has locked exclusively; returns the log position that must become durable.
+    /// Drops a table that `owner` has locked exclusively. Returns the log position that must be durable before the drop
+    /// is reported.
     fn drop_locked(&self, owner: &mut Txn<'_>, name: &str, entry: &TableEntry, number: u32) -> Result<Lsn, TxnError> {
         let engine = owner.engine;
         {
@@ -65,7 +67,8 @@ impl Catalog {
         carry_out(self, owner, entry, PendingOperation::Dropped)
     }
 
-    /// Empties trees of a table that is locked exclusively; returns the same as [`Catalog::drop_locked`].
+    /// Removes all rows from the trees of an exclusively locked table. Returns the log position that must be durable
+    /// before the truncation is reported.
     fn empty_locked(&self, txn: &mut Txn<'_>, entry: &TableEntry) -> Result<Lsn, TxnError> {
         let engine = txn.engine;
         {
@@ -76,7 +79,7 @@ impl Catalog {
         }
         carry_out(self, txn, entry, PendingOperation::Emptied).inspect_err(|error| {
             if let TxnError::Storage(error) = error {
-                // No transaction may read a half-empty table, and only a restart can finish it.
+                // No transaction may read a partially emptied table, and only a restart can complete the truncation.
                 engine.poison.mark_inconsistent(&error.as_cause(), engine.log.durable());
             }
         })
@@ -86,7 +89,7 @@ impl Catalog {
     /// in a maintenance transaction, so no transaction needs the ghosts.
     ///
     /// # Errors
-    /// No space: nothing is changed. A later failure closes the instance, to readers too.
+    /// No space: nothing is changed. A later failure closes the database instance, also to readers.
     pub(crate) fn remove_ghosts(&self, engine: &Engine, trees: &[Tree]) -> Result<(), TxnError> {
         let Some(entry) = TableEntry::of_bare_trees(trees) else { return Ok(()) };
         let mut txn = engine.begin_system(SystemPurpose::Companion)?;
@@ -98,12 +101,12 @@ impl Catalog {
     /// Completes interrupted drops and truncations when the database is opened.
     ///
     /// # Errors
-    /// An error if a page cannot be read; no space.
+    /// An error if a page cannot be read, or if there is no space to complete a truncation.
     pub(super) fn finish(&self, engine: &Engine, marks: Vec<(PendingOperation, TableEntry)>) -> Result<(), TxnError> {
         for (operation, entry) in marks {
             let mut txn = engine.begin_system(SystemPurpose::Open)?;
             match carry_out(self, &mut txn, &entry, operation) {
-                // Freeing a dropped table's pages can wait until the disk has space.
+                // The pages of a dropped table can be freed later, when the disk has space.
                 Err(TxnError::Storage(StorageError::NoSpace { .. } | StorageError::LogFull { .. }))
                     if operation == PendingOperation::Dropped => {}
                 done => drop(done?),
@@ -114,8 +117,9 @@ impl Catalog {
     }
 }
 
-/// Frees the pages of a marked table in the slot of a transaction that has written nothing, then deletes the mark.
-/// Returns the log position that must become durable. The call can be repeated after a failure at any point.
+/// Frees the pages of a marked table, then deletes the mark. Uses the slot of a transaction that has written nothing.
+/// Returns the log position that must be durable before the operation is reported. The call can be repeated after a
+/// failure at any point.
 pub(super) fn carry_out(
     catalog: &Catalog,
     txn: &mut Txn<'_>,
@@ -138,7 +142,7 @@ pub(super) fn carry_out(
 }
 
 impl TableEntry {
-    /// Returns the table's primary index, for locks.
+    /// Returns the table's primary index, for lock requests.
     pub(super) fn index(&self, name: &str, number: u32) -> Index {
         Index::new((self.primary, self.overflow), number, name, None)
     }

@@ -1,4 +1,4 @@
-//! Rows of the catalog: the numbers and trees of a table, and the names of its codecs and indexes.
+//! Rows of the catalog: the trees of a table, and the names of its codecs and indexes.
 
 use std::hash::{BuildHasher, Hash, Hasher};
 
@@ -11,9 +11,10 @@ use crate::btree::Tree;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TableEntry {
     pub(super) primary: Tree,
-    /// Tree of the large values. `None` in marks that name only trees of indexes.
+    /// Tree of the table's large values. `None` in marks that name only trees of indexes.
     pub(super) overflow: Option<Tree>,
-    /// Codec texts of key and row: [`Codec::text`](super::codec::Codec::text), or [`RAW`](super::codec::name::RAW).
+    /// Codec text of the keys; `row` is the codec text of the rows. Each text is
+    /// [`Codec::text`](super::codec::Codec::text), or [`RAW`](super::codec::name::RAW).
     pub(super) key: String,
     pub(super) row: String,
     pub(super) secondaries: Vec<IndexEntry>,
@@ -24,7 +25,7 @@ pub(super) struct TableEntry {
 pub(super) struct IndexEntry {
     pub(super) name: String,
     pub(super) unique: bool,
-    /// Codec text, as for the table.
+    /// Codec text of the index keys, or `RAW`.
     pub(super) codec: String,
     pub(super) tree: Tree,
 }
@@ -81,7 +82,7 @@ impl TableEntry {
         bytes.is_empty().then_some(TableEntry { primary, overflow, key, row, secondaries })
     }
 
-    /// Returns an entry for trees without a table, for a mark; `None` for none.
+    /// Returns an entry that names trees without a table, for a mark; `None` if `trees` is empty.
     pub(super) fn of_bare_trees(trees: &[Tree]) -> Option<TableEntry> {
         let (first, rest) = trees.split_first()?;
         let bare = |tree: &Tree| IndexEntry { name: String::new(), unique: false, codec: String::new(), tree: *tree };
@@ -90,7 +91,7 @@ impl TableEntry {
         Some(TableEntry { primary: *first, overflow: None, key, row, secondaries })
     }
 
-    /// Returns all trees, the primary one first.
+    /// Returns all trees of the table, the primary tree first.
     pub(super) fn trees(&self) -> impl Iterator<Item = Tree> {
         std::iter::once(self.primary).chain(self.overflow).chain(self.secondaries.iter().map(|index| index.tree))
     }
@@ -124,8 +125,8 @@ impl TableEntry {
         declared.compare("row", &self.row, row.text())
     }
 
-    /// Returns a hash of the properties that two tables must share to reuse a table number: the codecs, and the textual
-    /// properties of the indexes. Never 0.
+    /// Returns a hash of the properties that a table must share with the former table of a number to reuse the number:
+    /// the codecs, and the names and codecs of the indexes. Never 0.
     pub(super) fn shape(&self, declared: &Declared<'_>) -> u64 {
         let mut hasher = foldhash::fast::FixedState::with_seed(1).build_hasher();
         (&self.key, &self.row).hash(&mut hasher);

@@ -1,13 +1,13 @@
-//! Fingers: cached positions of the last insert of a run, so that the next insert of the run needs no descent.
+//! Fingers: cached leaf positions of the last insert of a run of ascending keys. The next insert of the run then needs
+//! no descent of the tree.
 //!
 //! Rows often arrive in runs: the orders of one district, the events of one device. The keys of a run differ only in
 //! their last bytes, which increase. A finger stores for one run the leaf, the leaf's version after the insert, the
-//! inserted key and the next key above it. While the version is unchanged, a key of the run between these two belongs
-//! in the next slot: no page is searched, not even the leaf. (Searching from the last position is the idea of finger
-//! search trees: Guibas, McCreight, Plass and Roberts, STOC 1977.)
+//! inserted key and the next key above it. While the version is unchanged, a key of the run between these two keys
+//! belongs in the next slot of the leaf, so no page is searched, not even the leaf. (Searching from the last position
+//! is the idea of finger search trees: Guibas, McCreight, Plass and Roberts, STOC 1977.)
 //!
-//! Fingers belong to a thread, so no other thread writes them, and the fibers of a thread share them. A finger is used
-//! only if the leaf's version is unchanged.
+//! Each thread has its own fingers, shared by the fibers of the thread; no other thread writes them.
 
 use std::cell::RefCell;
 
@@ -26,22 +26,22 @@ const TAIL: usize = 4;
 /// Maximum length of the stem: the bytes before the tail.
 const STEM: usize = 16;
 
-/// The cached position of a run: see the module's documentation.
+/// Cached position of the last insert of a run: see the module's documentation.
 #[derive(Clone, Copy)]
 struct Finger {
     stem: u128,
-    /// Database, index and length of the key in one number; never 0 for a run.
+    /// Database instance, index number and key length, packed into one number. Never 0 for a run.
     run: u128,
     /// Tail of the last inserted key.
     last: u32,
     frame: u32,
-    /// Page of the frame at the insert.
+    /// Page that the frame contained at the insert.
     leaf: PageId,
-    /// Upper bound: tails below it belong in the same gap.
+    /// Upper bound (exclusive) of the tails that belong in the gap above the last inserted key.
     below: u64,
     version: Version,
     position: u16,
-    /// Start of the page's heap at the insert.
+    /// Offset of the start of the page's heap after the insert.
     heap: u16,
 }
 
@@ -62,13 +62,13 @@ thread_local! {
     static FINGERS_OF_THREAD: RefCell<Vec<Finger>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Returns the finger in a slot of this thread's table.
+/// Returns the finger in a slot of this thread's table of fingers.
 #[inline]
 fn finger_at(slot: usize) -> Option<Finger> {
     FINGERS_OF_THREAD.try_with(|fingers| fingers.borrow().get(slot).copied()).ok().flatten()
 }
 
-/// A key, split into stem and tail.
+/// A key, split into stem and tail, with the identity of its run.
 #[derive(Clone, Copy)]
 struct SplitKey {
     stem: u128,
@@ -97,7 +97,8 @@ impl SplitKey {
 }
 
 impl<'db> Txn<'db> {
-    /// Returns the position of a new key that continues a run. The caller validates it like any optimistic position.
+    /// Returns the leaf position of a new key that continues a run; `None` if no finger matches the key. The caller
+    /// validates it like any optimistic position.
     #[inline]
     pub(super) fn finger(&self, index: &Index, key: &[u8]) -> Option<LeafAt<'db>> {
         let engine = self.engine;
@@ -118,8 +119,9 @@ impl<'db> Txn<'db> {
         index.tree().find_in(&engine.pool, (finger.frame, finger.leaf), key)
     }
 
-    /// Releases a leaf after the insert of `key` at `position` (the last of several keys), and sets the finger if the
-    /// key continued a run. The transaction slot's key buffer still has the next key above (empty: there is none).
+    /// Releases the latch of a leaf after an insert, and sets the finger if the insert continued a run. `key` is the
+    /// last inserted key, at slot `position`. The key buffer of the transaction slot contains the next key above `key`;
+    /// the buffer is empty if there is none.
     #[inline]
     pub(super) fn release_inserted(&self, index: &Index, key: &[u8], position: usize, leaf: FrameWrite<'_>) {
         let frame = leaf.frame();
@@ -162,8 +164,8 @@ impl<'db> Txn<'db> {
         });
     }
 
-    /// Prefetches the cache lines that an insert of this key will read and write, if the key continues a run. The tail
-    /// of the key is ignored.
+    /// Prefetches the cache lines that an insert of this key will read and write, if there is a finger for the key's
+    /// run. The tail of the key is ignored.
     pub(crate) fn prefetch_insert(&self, index: &Index, key: &[u8]) {
         let Some(split) = SplitKey::new(self.engine, index, key) else { return };
         let Some(finger) = finger_at(split.slot()) else { return };

@@ -1,4 +1,4 @@
-//! An index as used by statements: a tree, its names, and the lock requests on its keys and gaps.
+//! An index as used by statements: its tree, its name and table, and the lock requests on its keys and gaps.
 
 use std::sync::Arc;
 
@@ -16,20 +16,21 @@ use crate::txn::transaction::Txn;
 /// A primary or secondary index.
 #[derive(Debug)]
 pub(crate) struct Index {
-    /// Number and root page of the tree. For an open table they change when another table reuses the table's number; no
-    /// transaction uses the index at that time.
+    /// Number of the tree. In an open table, the tree's number and root page change when another table reuses the table
+    /// number; no transaction uses the index at that time.
     id: AtomicU32,
     root: AtomicU32,
-    /// Root page of the tree of large values, which do not fit a slot; 0 for none, as in a secondary index.
+    /// Root page of the tree of large values, which do not fit a slot; 0 if there is no such tree, as in a secondary
+    /// index.
     overflow: AtomicU32,
-    /// Number of the table in the lock manager; shared by all indexes of the table.
+    /// Number of the table in the lock manager. All indexes of a table have the same number.
     pub(crate) lock_table: u32,
     table: Arc<TableTitle>,
-    /// Name of the index; `None` for the primary index, which has the name of the table.
+    /// Name of a secondary index; `None` for the primary index, which has the name of the table.
     name: Option<Arc<str>>,
 }
 
-/// Name of an open table, for errors.
+/// Name of an open table, for error messages.
 #[derive(Debug, Default)]
 pub(super) struct TableTitle(Mutex<Arc<str>>);
 
@@ -47,25 +48,25 @@ impl Index {
         index
     }
 
-    /// Creates an index of an open table, without a tree yet.
+    /// Creates an index of an open table. The tree is set later, by `set`.
     pub(super) fn of_open(lock_table: u32, table: &Arc<TableTitle>, name: Option<Arc<str>>) -> Index {
         let word = || AtomicU32::new(0);
         Index { id: word(), root: word(), overflow: word(), lock_table, table: Arc::clone(table), name }
     }
 
-    /// Sets the tree, and the tree of large values.
+    /// Sets the index's tree and its tree of large values.
     pub(super) fn set(&self, tree: Tree, overflow: Option<Tree>) {
         self.overflow.store(overflow.map_or(PageId::NONE, |tree| tree.root).0, Ordering::Relaxed);
         self.id.store(tree.index.0, Ordering::Relaxed);
         self.root.store(tree.root.0, Ordering::Relaxed);
     }
 
-    /// Sets the table's name for all its indexes.
+    /// Sets the name of the table, which all indexes of the table share.
     pub(super) fn rename(&self, table: &str) {
         *self.table.0.lock() = table.into();
     }
 
-    /// Returns the tree.
+    /// Returns the tree of the index.
     #[inline]
     pub(crate) fn tree(&self) -> Tree {
         Tree { index: self.id(), root: PageId(self.root.load(Ordering::Relaxed)) }
@@ -78,19 +79,19 @@ impl Index {
         (!root.is_none()).then(|| Tree { index: Tree::overflow_index(self.id()), root })
     }
 
-    /// Number of the tree.
+    /// Returns the number of the tree.
     #[inline]
     pub(crate) fn id(&self) -> IndexId {
         IndexId(self.id.load(Ordering::Relaxed))
     }
 
-    /// Name of the table.
+    /// Returns the name of the table.
     #[cold]
     pub(crate) fn table(&self) -> Arc<str> {
         Arc::clone(&self.table.0.lock())
     }
 
-    /// Name of the index; for the primary index, the name of the table.
+    /// Returns the name of the index; for the primary index, the name of the table.
     #[cold]
     pub(crate) fn name(&self) -> Arc<str> {
         self.name.as_ref().map_or_else(|| self.table(), Arc::clone)
@@ -100,27 +101,29 @@ impl Index {
 /// Purpose for which a statement accesses a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AccessMode {
-    /// Read.
+    /// The statement reads the row.
     Read,
-    /// Read now, write later: other transactions may still read the row.
+    /// The statement reads the row and may write it later. Other transactions may still read the row.
     Update,
-    /// Write.
+    /// The statement writes the row.
     Write,
-    /// Write, or insert if there is no row: the result does not depend on the previous row.
+    /// The statement writes the row, or inserts it if there is none. Its result does not depend on the previous row.
     Put,
 }
 
 /// Result of a lock request that does not wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LockAttempt {
-    /// The lock is held now (or not needed).
+    /// The lock is held now, or is not needed.
     Lock,
-    /// Another transaction holds a conflicting lock: release all latches, then call [`Txn::wait_for`].
+    /// Another transaction holds a conflicting lock. The caller must release all latches and then call
+    /// [`Txn::wait_for`].
     MustWait,
 }
 
 impl Index {
-    /// Returns the lock name of the gap at position `at` of a leaf, and of the key there.
+    /// Returns the lock name of the key at position `at` of a leaf, which is also the lock name of the gap below this
+    /// key.
     pub(crate) fn name_at(
         &self,
         names: &Names,
@@ -130,7 +133,7 @@ impl Index {
     ) -> LockName {
         key.clear();
         if at < page.count() {
-            // A torn page yields a wrong name; that lock is useless but harmless.
+            // A torn page yields a wrong lock name. A lock under a wrong name is useless but harmless.
             let _ = page.append_key(at, key);
             names.of(self.id(), key)
         } else if page.append_high(key) {
@@ -149,7 +152,7 @@ impl Txn<'_> {
         self.slot.state().owner.intent(index.lock_table, mode).map_err(|e| self.refused_table(e, index))
     }
 
-    /// Locks a whole table.
+    /// Locks a whole table in this mode. Waits if necessary.
     pub(crate) fn lock_number(&mut self, index: &Index, mode: TableMode) -> Result<(), TxnError> {
         self.slot.state().owner.lock_table(index.lock_table, mode).map_err(|e| self.refused_table(e, index))
     }
@@ -163,7 +166,7 @@ impl Txn<'_> {
         lock_error(error, index)
     }
 
-    /// Returns the lock mode of an existing row.
+    /// Returns the mode in which the lock of an existing row is requested.
     #[inline]
     pub(crate) fn key_mode(&self, access: AccessMode) -> RecordMode {
         match access {
@@ -174,25 +177,25 @@ impl Txn<'_> {
         }
     }
 
-    /// Returns true if reads lock the gaps that they read.
+    /// Returns true if reads lock the gaps in the ranges that they read.
     #[inline]
     pub(crate) fn locks_gaps(&self) -> bool {
         self.isolation == Isolation::Serializable && !is_mutant(Mutant::SkipNextKeyLock)
     }
 
-    /// Returns true if keys that were found absent are locked.
+    /// Returns true if reads lock keys that they found absent.
     #[inline]
     pub(crate) fn protects_absence(&self) -> bool {
         self.isolation == Isolation::Serializable && !is_mutant(Mutant::SkipAbsentKeyLock)
     }
 
-    /// Returns true if read locks are released at once.
+    /// Returns true if locks of reads are released immediately after the read.
     #[inline]
     fn reads_instantly(&self) -> bool {
         self.isolation == Isolation::ReadCommitted || is_mutant(Mutant::ReleaseReadLocksEarly)
     }
 
-    /// Returns true if the lock on a row read for this purpose is kept.
+    /// Returns true if the lock on a row that was read for this purpose is kept until the transaction ends.
     pub(super) fn keeps_lock(&self, access: AccessMode) -> bool {
         access != AccessMode::Read || !self.reads_instantly()
     }
@@ -266,7 +269,7 @@ impl Txn<'_> {
     }
 }
 
-/// Converts an error of the lock manager, adding the table's name.
+/// Converts an error of the lock manager to a transaction error with the table's name.
 #[cold]
 pub(crate) fn lock_error(error: LockRefusal, index: &Index) -> TxnError {
     let table = index.table();

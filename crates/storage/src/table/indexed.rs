@@ -1,5 +1,5 @@
-//! Statements on encoded keys and rows that maintain the secondary indexes: the basis of the typed and the raw
-//! statements.
+//! Statements on encoded keys and rows, which maintain the secondary indexes. The typed and the raw statements call
+//! them.
 
 use std::ops::{ControlFlow, Range};
 
@@ -26,7 +26,7 @@ pub(crate) fn entry_key(secondary: &Secondary, key: &[u8], row: &[u8], out: &mut
     indexed
 }
 
-/// Returns true if an update may have changed the index key of some index.
+/// Returns true if an update may have changed the index key in any secondary index.
 #[inline]
 fn concerns_indexes(table: &TableInfo, before: &[u8], after: &[u8]) -> bool {
     let concerns =
@@ -35,8 +35,8 @@ fn concerns_indexes(table: &TableInfo, before: &[u8], after: &[u8]) -> bool {
 }
 
 impl Txn<'_> {
-    /// Runs a statement of several steps. Unless it succeeds, all its steps are undone, also after a panic in the
-    /// caller's code.
+    /// Runs a statement of several steps. If the statement fails or the caller's code panics, all steps of the
+    /// statement are undone.
     pub(crate) fn atomically<T>(
         &mut self,
         steps: impl FnOnce(&mut Self) -> Result<T, TxnError>,
@@ -97,7 +97,7 @@ impl Txn<'_> {
         })
     }
 
-    /// Lets `change` edit the row of `key`; returns `None` if there is no row.
+    /// Calls `change` to edit the row of `key`; returns the result of `change`, or `None` if there is no row.
     #[inline]
     pub(crate) fn update_row<R>(
         &mut self,
@@ -125,9 +125,10 @@ impl Txn<'_> {
         }
     }
 
-    /// Lets `change` edit the first of these parts of the row of `key`, and read the others; returns `None` if there is
-    /// no row. If the row ends within the first part, `change` gets no bytes. A part whose length `change` has altered
-    /// is not stored; `change` must detect this itself. No index may depend on that part.
+    /// Calls `change` to edit the first part in `columns` of the row of `key` and to read the other parts; returns the
+    /// result of `change`, or `None` if there is no row. If the row ends within the first part, `change` gets no bytes.
+    /// If `change` alters the length of the first part, the part is not stored; `change` must detect this itself. No
+    /// index may depend on the first part.
     #[inline]
     pub(crate) fn update_columns<R>(
         &mut self,
@@ -182,8 +183,8 @@ impl Txn<'_> {
         })
     }
 
-    /// Inserts a row or replaces the existing one. The guarantees are those of the final insert or update: a key that
-    /// was absent at the lookup is not protected until the insert locks it.
+    /// Inserts a row or replaces the existing one. The lookup alone guarantees nothing: a key that was absent at the
+    /// lookup is not protected until the insert locks the key.
     pub(crate) fn put_row(&mut self, table: &TableInfo, key: &[u8], row: &[u8]) -> Result<(), TxnError> {
         loop {
             if let Some(spot) = self.fetch_for_put(&table.primary, key)? {
@@ -219,8 +220,8 @@ impl Txn<'_> {
         })
     }
 
-    /// Deletes the first row of `[from, to]` and returns its key. The row is locked for writing from the start, so that
-    /// of two concurrent calls one waits instead of deadlocking.
+    /// Deletes the first row of `[from, to]` and returns its key. The row is locked for writing from the start. So of
+    /// two concurrent calls the second one waits; they cannot cause a deadlock.
     pub(crate) fn take_first_row(
         &mut self,
         table: &TableInfo,
@@ -247,13 +248,14 @@ impl Txn<'_> {
         Ok(Some(key))
     }
 
-    /// Deletes the rows from `from` to `to`; returns their number. On an error the whole statement is undone.
+    /// Deletes the rows from `from` to `to`; returns the number of deleted rows. On an error the whole statement is
+    /// undone.
     pub(crate) fn delete_rows(&mut self, table: &TableInfo, from: &[u8], to: ScanEnd<'_>) -> Result<u64, TxnError> {
         self.atomically(|txn| txn.delete_each(table, from.to_vec(), to))
     }
 
     fn delete_each(&mut self, table: &TableInfo, mut from: Vec<u8>, to: ScanEnd<'_>) -> Result<u64, TxnError> {
-        /// Number of keys collected at a time.
+        /// Maximum number of keys that are collected before their rows are deleted.
         const KEYS: usize = 128;
         let mut keys: Vec<Vec<u8>> = Vec::with_capacity(KEYS);
         let mut deleted = 0;
@@ -277,7 +279,7 @@ impl Txn<'_> {
         }
     }
 
-    /// Counts the rows from `from` to `to`, with the locks of reads.
+    /// Counts the rows from `from` to `to`. Takes the same locks as a read of these rows.
     pub(crate) fn count_rows(&mut self, table: &TableInfo, from: &[u8], to: ScanEnd<'_>) -> Result<u64, TxnError> {
         let mut rows = 0;
         let wanted = ScanSpec { from, to, access: AccessMode::Read, likely: usize::MAX };
@@ -288,8 +290,8 @@ impl Txn<'_> {
         Ok(rows)
     }
 
-    /// Lets `change` edit every row of `[from, to]` in place; returns their number. On an error the whole statement is
-    /// undone.
+    /// Calls `change` to edit every row of `[from, to]` in place; returns the number of rows. On an error the whole
+    /// statement is undone.
     pub(crate) fn update_rows(
         &mut self,
         table: &TableInfo,
@@ -300,8 +302,9 @@ impl Txn<'_> {
         self.atomically(|txn| txn.modify_run(&table.primary, from, to, change))
     }
 
-    /// Lets `change` edit the first of these parts of several rows, all locked before any is written; returns the
-    /// number of rows. On an error the whole statement is undone. No index may depend on that part.
+    /// Calls `change` to edit the first part in `columns` of several rows. All rows are locked before any row is
+    /// written. Returns the number of rows. On an error the whole statement is undone. No index may depend on the first
+    /// part.
     pub(crate) fn update_columns_of(
         &mut self,
         table: &TableInfo,
@@ -313,13 +316,13 @@ impl Txn<'_> {
         self.atomically(|txn| txn.update_several(&table.primary, keys, columns, change))
     }
 
-    /// Locks the whole table.
+    /// Locks the whole table in this mode.
     pub(crate) fn lock_whole(&mut self, table: &TableInfo, mode: TableMode) -> Result<(), TxnError> {
         self.lock_number(&table.primary, mode)
     }
 }
 
-/// A running statement, which is undone if a panic unwinds through it.
+/// A running statement. Dropping it before it has succeeded, for example in a panic, undoes the statement.
 struct Statement<'t, 'db> {
     txn: &'t mut Txn<'db>,
     savepoint: Lsn,
@@ -340,7 +343,7 @@ impl Drop for Statement<'_, '_> {
     #[inline]
     fn drop(&mut self) {
         if !self.ended {
-            // If the undo fails, the transaction is broken and cannot commit.
+            // A failed undo is not reported here: it marks the transaction as broken, so that it cannot commit.
             let _ = self.undo();
         }
     }

@@ -1,4 +1,4 @@
-//! Open tables: the indexes of a table, and the declaration that it is known to match.
+//! Open tables: the indexes of a table, and the declaration that the table is known to match.
 //!
 //! Statements find open tables without a lock and use them by reference, so the memory of a dropped table cannot be
 //! freed, although a program may drop any number of tables. Therefore the memory stays with the table's number, and is
@@ -27,17 +27,17 @@ pub(crate) struct Secondary {
     pub(crate) spec: IndexSpec,
 }
 
-/// An open table, or the memory of a dropped one.
+/// An open table, or the reusable memory of a dropped table.
 #[derive(Debug)]
 pub struct TableInfo {
-    /// Ticket of the table, or 0 for none.
+    /// Ticket of the open table, or 0 if no table is open in this memory.
     ticket: AtomicU64,
     pub(crate) primary: Index,
     pub(crate) secondaries: Vec<Secondary>,
     name: KnownName,
-    /// Declared codecs, once they were found equal to those in the catalog.
+    /// Declared codecs of key and row; set when they were found equal to the codecs in the catalog.
     codecs: OnceLock<(&'static Codec, &'static Codec)>,
-    /// Ticket of the last table that used this memory: the index titles have its name.
+    /// Ticket of the last table that used this memory. The indexes still have the name of this table.
     last: AtomicU64,
     /// See [`TableEntry::shape`].
     pub(super) shape: u64,
@@ -50,7 +50,8 @@ impl TableInfo {
         std::iter::once(self.primary.tree()).chain(self.primary.overflow()).chain(secondaries)
     }
 
-    /// Creates the memory for tables with the declared indexes and this number; it has no table yet.
+    /// Creates the memory for tables with the declared indexes and this table number. No table is open in the memory
+    /// yet.
     pub(super) fn new(number: u32, declared: &Declared<'_>, shape: u64) -> TableInfo {
         let title = Arc::new(TableTitle::default());
         let secondary = |spec: &IndexSpec| Secondary {
@@ -71,9 +72,11 @@ impl TableInfo {
         }
     }
 
-    /// Makes this the table of `entry`. No transaction is left that may use it as another table.
+    /// Opens the table of `entry` in this memory. No transaction that may have found an earlier table here is still
+    /// running.
     pub(super) fn set_table(&self, name: &str, entry: &TableEntry, ticket: u64) {
-        // A reader outside a transaction that reads any of the following stores then finds that its ticket is gone.
+        // A reader outside a transaction that has read the value of any of the following stores then finds that its
+        // ticket is no longer valid.
         fence(Ordering::Release);
         self.primary.set(entry.primary, entry.overflow);
         for (secondary, index) in self.secondaries.iter().zip(&entry.secondaries) {
@@ -91,12 +94,12 @@ impl TableInfo {
         self.is(0) && codecs && self.has_indexes(declared)
     }
 
-    /// Ticket of the table; 0 for none.
+    /// Returns the ticket of the open table; 0 if no table is open.
     pub(super) fn ticket(&self) -> u64 {
         self.ticket.load(Ordering::Acquire)
     }
 
-    /// Records that the table is gone.
+    /// Closes the table: its ticket is no longer valid.
     pub(super) fn end(&self) {
         self.ticket.store(0, Ordering::Release);
     }
@@ -111,13 +114,13 @@ impl TableInfo {
         }
     }
 
-    /// Returns true if this is the table with this ticket.
+    /// Returns true if the open table has this ticket.
     #[inline]
     pub(crate) fn is(&self, ticket: u64) -> bool {
         self.ticket.load(Ordering::Acquire) == ticket
     }
 
-    /// Returns true if this is still the table with this ticket, after a read outside any transaction.
+    /// Returns true if the open table still has this ticket, after a read outside any transaction.
     #[inline]
     pub(crate) fn is_unchanged(&self, ticket: u64) -> bool {
         fence(Ordering::Acquire);
@@ -150,7 +153,7 @@ impl TableInfo {
 /// A name that is compared while another thread may write it. The ticket detects such a change.
 #[derive(Debug, Default)]
 struct KnownName {
-    /// Address of a string constant with this content, or 0: constants are first compared by address.
+    /// Address of a string constant with this content, or 0 if none is known. Names are first compared by address.
     at: AtomicUsize,
     len: AtomicUsize,
     words: [AtomicU64; LONGEST_NAME / 8],
@@ -165,7 +168,7 @@ impl KnownName {
         }
     }
 
-    /// Records the address of a constant with this name.
+    /// Records the address of the string constant `name`, which equals this name.
     fn is_at(&self, name: &str) {
         self.at.store(name.as_ptr().addr(), Ordering::Relaxed);
     }

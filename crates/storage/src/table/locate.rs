@@ -1,8 +1,8 @@
-//! Lookup of a key's position: cached since the key was announced or was found missing, or found by a descent. Also
-//! `prefetch`, which announces keys.
+//! Lookup of a key's position in the tree. The position is cached if the key was announced or was found missing before;
+//! otherwise a descent finds it. Also `prefetch`, which announces keys.
 //!
-//! Positions are cached by lock name, which several keys may share. So a cached position must be checked: it is valid
-//! if the page has exactly the key there, or, for a missing key, if its neighbours enclose the key.
+//! Positions are cached by lock name, which several keys may share. So a cached position must be checked against the
+//! page: the position must contain exactly the key or, for a missing key, lie between the key's neighbours.
 
 use super::catalog::CATALOG;
 use super::index::Index;
@@ -20,26 +20,27 @@ use crate::txn::positions::{LeafSpot, RememberedPosition};
 use crate::txn::transaction::Txn;
 
 impl<'db> Txn<'db> {
-    /// Returns the position of `key`, whose lock name is `name`. The caller validates it like any optimistic position.
+    /// Returns the leaf position of `key`, whose lock name is `name`. The caller validates it like any optimistic
+    /// position.
     #[inline]
     pub(crate) fn locate(&mut self, index: &Index, name: LockName, key: &[u8]) -> Result<LeafAt<'db>, StorageError> {
         locate(self.engine, self.slot.peek().positions.get(name), index, key)
     }
 
-    /// Position at which a leaf was read: frame, version and slot.
+    /// Returns the position at which a leaf was read: frame, version and slot.
     #[inline]
     pub(crate) fn spot(&self, leaf: &LeafAt<'_>) -> LeafSpot {
         spot(&self.engine.pool, leaf)
     }
 
-    /// Adds a row to the next group lookup, which caches its position.
+    /// Adds a row to the next group lookup, which caches the row's position.
     #[inline]
     pub(crate) fn prefetch_along(&mut self, row: KeyQuery<'_>) {
         self.slot.state().extra_rows.push(row);
     }
 
-    /// Prefetches the rows of these keys, the pages above them and their lock buckets into the processor's caches, many
-    /// at a time, and caches the positions.
+    /// Prefetches the rows of these keys, the inner pages above the rows, and the lock buckets of the keys into the
+    /// processor's caches, one group of keys at a time. Caches the positions of the rows.
     pub(crate) fn prefetch<'k>(&mut self, keys: impl Iterator<Item = KeyQuery<'k>>) {
         let engine = self.engine;
         let extra_rows = std::mem::take(&mut self.slot.state().extra_rows);
@@ -68,8 +69,8 @@ impl<'db> Txn<'db> {
     }
 
     /// Searches for up to [`GROUP`] keys of one index in one group lookup, together with announced rows, whose
-    /// positions it caches. The caller searches for each key that is not found here, which is every key if group
-    /// lookups are off.
+    /// positions it caches. The caller searches for each key whose place stays `None`; if group lookups are off, every
+    /// place does.
     pub(super) fn look_for(
         &mut self,
         index: &Index,
@@ -111,7 +112,8 @@ impl<'db> Txn<'db> {
         self.slot.state().extra_rows = extra_rows;
     }
 
-    /// Shared by all callers and not inlined: the code is long, and the L1 instruction cache is small.
+    /// Looks up one group of keys and caches their positions. Not inlined: the code is long, and the L1 instruction
+    /// cache is small.
     #[inline(never)]
     fn prefetch_group(&mut self, group: &[KeyQuery<'_>], names: &[LockName; GROUP]) {
         let mut found = [None; GROUP];
@@ -137,14 +139,14 @@ impl KeyHint<'_> {
         RememberedPosition { name, spot: self.spot(pool), leaf: self.leaf, exact: self.exact }
     }
 
-    /// Returns the slot of the leaf.
+    /// Returns the position at which the leaf was read: frame, version and slot.
     #[inline]
     pub(super) fn spot(&self, pool: &BufferPool) -> LeafSpot {
         LeafSpot { frame: pool.index_of(self.frame), version: self.version, position: self.position as u16 }
     }
 }
 
-/// Position at which a leaf was read: frame, version and slot.
+/// Returns the position at which a leaf was read: frame, version and slot.
 #[inline]
 pub(super) fn spot(pool: &BufferPool, leaf: &LeafAt<'_>) -> LeafSpot {
     LeafSpot { frame: pool.index_of(leaf.read.frame()), version: leaf.read.version(), position: leaf.position as u16 }
@@ -155,7 +157,7 @@ pub(super) fn spot(pool: &BufferPool, leaf: &LeafAt<'_>) -> LeafSpot {
 pub(super) fn remembered_at(pool: &BufferPool, name: LockName, leaf: &LeafAt<'_>) -> Option<RememberedPosition> {
     let remembered =
         RememberedPosition { name, spot: spot(pool, leaf), leaf: leaf.read.frame().page_id(), exact: leaf.exact };
-    // Validated after the page's number was read: the frame may hold another page by then.
+    // The page's number must be read before the validation: afterwards the frame may contain another page.
     leaf.read.is_valid().then_some(remembered)
 }
 
@@ -178,7 +180,7 @@ pub(super) fn locate<'db>(
     index.tree().find(&engine.pool, key)
 }
 
-/// Returns the leaf of a cached position, if the leaf has not changed since.
+/// Returns the leaf of a cached position, if the leaf has not changed since the position was cached.
 #[inline]
 pub(super) fn unchanged<'db>(engine: &'db Engine, remembered: &RememberedPosition) -> Option<LeafAt<'db>> {
     let LeafSpot { frame, version, position } = remembered.spot;
@@ -200,7 +202,7 @@ fn locate_again<'db>(
     }
 }
 
-/// Returns true if a cached position, in a leaf that has not changed since, is that of `key`.
+/// Returns true if a cached position, in a leaf that has not changed since, is the position of `key`.
 #[inline]
 pub(super) fn is_place(page: PageRef<'_>, remembered: &RememberedPosition, index: &Index, key: &[u8]) -> bool {
     let position = usize::from(remembered.spot.position);

@@ -1,12 +1,12 @@
-//! Table numbers in memory. A table gets a number at its first use and loses it when it is dropped or its indexes are
-//! changed; then another table reuses the number. All in-memory state of a table is found by its number: its locks, its
-//! trees, its name. So memory grows with the number of existing tables that were used, not with the number of all
-//! tables that ever existed.
+//! Table numbers in memory. A table gets a number at its first use and loses the number when the table is dropped or
+//! its indexes are changed; then another table reuses the number. All in-memory state of a table is found by its
+//! number: its locks, its trees, its name. So memory grows with the number of existing tables that were used, not with
+//! the number of all tables that ever existed.
 //!
 //! A statement first finds the table and then locks it, and other transactions cannot observe the time in between. So a
 //! *retired* number rests until every transaction that ran at its retirement has ended: such a transaction may have
 //! found the table before it was dropped, and its lock request must be refused. Later transactions cannot find the
-//! table, because its ticket is gone.
+//! table, because its ticket is no longer valid.
 //!
 //! A *ticket* identifies the table that has a number: tickets are unique in a process. A handle stores the table's
 //! ticket and compares it at each use.
@@ -20,26 +20,29 @@ use crate::txn::engine::Engine;
 /// Upper bound of table numbers, exclusive.
 pub(super) const MOST: u32 = 1 << 20;
 
-/// Free and resting numbers.
+/// Free table numbers, and retired numbers that rest before their reuse.
 #[derive(Debug)]
 pub(super) struct Numbers {
-    /// Lowest number that was never used.
+    /// Lowest table number that was never used.
     next: u32,
-    /// Free numbers by the shape of the table that had them; 0 for numbers that were used for locks only.
+    /// Free numbers, by the shape (see `TableEntry::shape`) of the table that used them last. Shape 0: numbers that
+    /// were used only for locks.
     free: BTreeMap<u64, Vec<u32>>,
-    /// Numbers that rest while these transactions run.
+    /// Resting numbers, each with the shape of its last table, and the set of running transactions for whose end they
+    /// wait.
     resting: Option<(RunningSet, Vec<(u64, u32)>)>,
-    /// Numbers retired since the resting ones.
+    /// Numbers retired after the resting numbers, each with the shape of its last table.
     retired: Vec<(u64, u32)>,
 }
 
 impl Numbers {
-    /// Creates the set of free numbers, from `first` on.
+    /// Creates a set in which all table numbers from `first` on are free.
     pub(super) fn new(first: u32) -> Numbers {
         Numbers { next: first, free: BTreeMap::new(), resting: None, retired: Vec::new() }
     }
 
-    /// Takes a number for a table of this shape: a reused one that `fits`, or a new one. `None` if no number is free.
+    /// Takes a number for a table of this shape: a free number of the same shape that `fits` accepts, another free
+    /// number, or an unused number. Returns `None` if no number is free.
     pub(super) fn take(&mut self, engine: &Engine, shape: u64, fits: impl Fn(u32) -> bool) -> Option<u32> {
         if let Some(number) = self.take_free(shape, &fits) {
             return Some(number);
@@ -61,7 +64,8 @@ impl Numbers {
         self.free.get_mut(&0)?.pop()
     }
 
-    /// Releases the number of a table of this shape. No transaction that begins later can find that table.
+    /// Releases the number of a table of this shape. The caller guarantees that no transaction that begins later can
+    /// find the table.
     pub(super) fn retire(&mut self, engine: &Engine, shape: u64, number: u32) {
         self.retired.push((shape, number));
         if self.resting.is_none() {
@@ -73,7 +77,7 @@ impl Numbers {
         self.resting = Some((engine.slots.running(), std::mem::take(&mut self.retired)));
     }
 
-    /// Frees the numbers that have rested long enough.
+    /// Frees the resting numbers if the transactions for whose end they wait have ended.
     fn settle(&mut self, engine: &Engine) {
         if let Some((running, _)) = &mut self.resting
             && !engine.slots.have_ended(running)
@@ -97,10 +101,10 @@ pub(super) fn new_ticket(instance: u64) -> u64 {
     instance << GIVEN_BITS | given & ((1 << GIVEN_BITS) - 1)
 }
 
-/// Returns true if a ticket probably belongs to this open database: for errors.
+/// Returns true if a ticket probably belongs to this open database. Used to choose an error message.
 pub(crate) fn is_ticket_of(ticket: u64, instance: u64) -> bool {
     ticket >> GIVEN_BITS == instance & (u64::MAX >> GIVEN_BITS)
 }
 
-/// Number of bits that count tickets; the bits above them identify the database.
+/// Number of low bits of a ticket that count tickets. The higher bits identify the open database.
 const GIVEN_BITS: u32 = 40;

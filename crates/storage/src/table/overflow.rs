@@ -1,12 +1,12 @@
-//! Large values, which do not fit a slot with their key: written as chains of chunks, and read back.
+//! Large values, which do not fit a slot together with their key. They are stored as chains of chunks.
 //!
 //! A statement that writes a large value needs several log records: the chunks of the new value, the slot's new
 //! content, delete marks on the chunks of the old value. So it runs in [`Txn::atomically`]. Chunks need no locks of
-//! their own while they are written, because no other transaction knows their chain. When they are deleted the chain is
-//! locked, which keeps its ghosts from being removed before the transaction has ended.
+//! their own while they are written, because no other transaction knows their chain. When chunks are deleted, their
+//! chain is locked, so that the chain's ghosts are not removed before the transaction has ended.
 //!
-//! The lock on a row protects its chain. A reader without a kept lock may find that the chain is gone; it then reads
-//! the row again.
+//! The lock on a row protects its chain. A reader that does not keep the row's lock may find that the chain no longer
+//! exists; the reader then reads the row again.
 
 use std::ops::{ControlFlow, Range};
 
@@ -30,11 +30,13 @@ pub(crate) fn fits_slot(key_len: usize, value_len: usize) -> bool {
     key_len + value_len <= MAX_RECORD
 }
 
-/// Maximum memory reserved for a value before it is read: its length comes from a page, which may be damaged.
+/// Maximum number of bytes reserved for a part of a value before it is read. The length of the value comes from a page,
+/// which may be damaged.
 const TRUSTED: usize = 1 << 20;
 
 impl Index {
-    /// Appends these parts of the value that a slot refers to. Returns false if the value does not exist any more.
+    /// Appends the parts `columns` of the large value to which a slot refers. Returns false if the value does not exist
+    /// any more.
     ///
     /// # Errors
     /// An error if a page cannot be read or is damaged.
@@ -65,7 +67,7 @@ impl Index {
         Ok(true)
     }
 
-    /// Returns the error for a slot with a dangling reference.
+    /// Returns the error for the slot of `key`, whose reference leads to no large value.
     #[cold]
     pub(crate) fn dangling(&self, pool: &BufferPool, key: &[u8]) -> StorageError {
         match self.tree().find(pool, key) {
@@ -79,7 +81,7 @@ impl Index {
     }
 }
 
-/// Content of a slot.
+/// Value and flags of a slot.
 struct StoredValue {
     value: Vec<u8>,
     flags: u16,
@@ -95,19 +97,21 @@ impl StoredValue {
 }
 
 impl Txn<'_> {
-    /// Records that a buffer may hold a large value.
+    /// Records that a buffer of the transaction may hold a large value.
     pub(super) fn handles_large(&mut self) {
         self.slot.state().handled_large = true;
     }
 
-    /// Checks that a key and a row are not too long. The buffers may already hold them.
+    /// Checks that a key and a row of `row` bytes are not too long. The transaction's buffers may already hold the key
+    /// and the row.
     #[cold]
     pub(crate) fn check_large(&mut self, index: &Index, key: &[u8], row: usize) -> Result<(), TxnError> {
         self.handles_large();
         if key.len() > MAX_KEY {
             return Err(TxnError::KeyTooLong { table: index.table(), bytes: key.len(), limit: MAX_KEY });
         }
-        // An index entry whose value is a suffix of its key always fits; only entries of unique indexes may not.
+        // An index entry whose value is a suffix of its key always fits a slot. Only an entry of a unique index may be
+        // too long.
         let limit = if index.overflow().is_some() { MAX_LARGE } else { MAX_RECORD.saturating_sub(key.len()) };
         if row > limit && index.overflow().is_some() {
             return Err(TxnError::RowTooLarge { table: index.table(), bytes: row, limit });
@@ -119,7 +123,7 @@ impl Txn<'_> {
     #[cold]
     pub(super) fn insert_large(&mut self, index: &Index, key: &[u8], row: &[u8]) -> Result<(), TxnError> {
         self.check_large(index, key, row.len())?;
-        // Checked before the value is written.
+        // The key is checked before the large value is written.
         if self.lock_to_write(index, key)? {
             return Err(TxnError::DuplicateKey { table: index.table(), index: index.name() });
         }
@@ -145,7 +149,7 @@ impl Txn<'_> {
         }
     }
 
-    /// Writes a large value that nothing refers to yet.
+    /// Writes a large value and returns the reference to it. No slot has the reference yet.
     fn write_large(&mut self, index: &Index, key: &[u8], value: &[u8]) -> Result<Reference, TxnError> {
         if key.ends_with(value) {
             return Ok(Reference::OfKey(value.len()));
@@ -157,7 +161,7 @@ impl Txn<'_> {
         Ok(Reference::Chain(writer.chain, writer.len))
     }
 
-    /// Begins a chain of chunks.
+    /// Begins a chain of chunks for a large value of the row of `key`.
     pub(crate) fn begin_chain(&mut self, index: &Index, key: &[u8]) -> Result<ChainWriter, TxnError> {
         let Some(tree) = index.overflow() else {
             let (bytes, limit) = (key.len(), MAX_RECORD / 2);
@@ -232,7 +236,7 @@ impl Txn<'_> {
         Ok(())
     }
 
-    /// Marks the chunks of a locked chain deleted.
+    /// Marks all chunks of a locked chain as deleted.
     fn delete_chain(&mut self, index: &Index, (chain, len): (Chain, usize)) -> Result<(), TxnError> {
         let Some(tree) = index.overflow() else { return Ok(()) };
         let engine = self.engine;
@@ -308,7 +312,7 @@ impl Txn<'_> {
         Ok(self.stored(index, key)?.flags & OVERFLOW != 0)
     }
 
-    /// Replaces the row of `key`, which is locked for writing, by `after`. The old value, the new one or both are
+    /// Replaces the row of `key`, which is locked for writing, by `after`. The old value, the new value or both are
     /// large.
     #[cold]
     pub(super) fn store_large(&mut self, index: &Index, key: &[u8], after: &[u8]) -> Result<(), TxnError> {
@@ -326,7 +330,7 @@ impl Txn<'_> {
         })
     }
 
-    /// Makes a written chain the row of a key that is locked for writing.
+    /// Makes a completely written chain the row of a key that is locked for writing. A previous large value is deleted.
     pub(super) fn store_chain(
         &mut self,
         index: &Index,
@@ -420,11 +424,11 @@ impl Txn<'_> {
     }
 }
 
-/// A chain that is being written.
+/// State of a chain of chunks that is being written.
 #[derive(Debug)]
 pub(crate) struct ChainWriter {
     tree: Tree,
     chain: Chain,
-    /// Number of bytes written so far.
+    /// Number of bytes written to the chain so far.
     pub(crate) len: usize,
 }

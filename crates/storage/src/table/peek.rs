@@ -1,7 +1,7 @@
 //! Optimistic reads: rows are read without locks, and later locked at their cached positions.
 //!
-//! A peek validates only the page that it read: the row may be uncommitted, and may change at any time. A transaction
-//! can later lock the same row and check that it has not changed, without another search.
+//! An optimistic read (*peek*) validates only the page that it read: the row may be uncommitted, and may change at any
+//! time. A transaction can later lock the same row and check that it has not changed, without another search.
 
 use std::ops::Range;
 
@@ -25,10 +25,11 @@ use crate::txn::engine::Engine;
 use crate::txn::positions::{LeafSpot, RememberedPosition};
 use crate::txn::transaction::Txn;
 
-/// Number of cached positions of announced keys.
+/// Number of entries in the cache of announced positions.
 const ANNOUNCED: usize = 64;
 
-/// Positions of announced keys, by lock name; a new key overwrites an occupied entry.
+/// Cached positions of announced keys, indexed by low bits of the lock name. The position of a new key overwrites an
+/// occupied entry.
 #[derive(Debug)]
 pub(crate) struct AnnouncedPositions(Box<[RememberedPosition; ANNOUNCED]>);
 
@@ -39,7 +40,8 @@ impl Default for AnnouncedPositions {
 }
 
 impl Engine {
-    /// Prefetches the rows of these keys into the processor's caches, many at a time, and caches their positions.
+    /// Prefetches the rows of these keys into the processor's caches, one group of keys at a time, and stores the
+    /// positions of the rows in `announced`.
     pub(crate) fn announce<'k>(&self, announced: &mut AnnouncedPositions, keys: impl Iterator<Item = KeyQuery<'k>>) {
         let mut keys = keys.peekable();
         while keys.peek().is_some() {
@@ -58,11 +60,11 @@ impl Engine {
         }
     }
 
-    /// Copies these parts of the current row of `key`, perhaps uncommitted, to `row`. Returns true if there is a row,
-    /// and its position.
+    /// Copies the parts `columns` of the current row of `key`, perhaps uncommitted, to `row`. Returns true if the row
+    /// exists, and the position of the key.
     ///
     /// # Errors
-    /// An error if a page cannot be read or is damaged, or if memory has a partial change.
+    /// An error if a page cannot be read or is damaged, or if a panic has left a partly changed page in memory.
     pub(crate) fn peek(
         &self,
         announced: &AnnouncedPositions,
@@ -98,7 +100,7 @@ impl Engine {
         }
     }
 
-    /// As [`Engine::peek`], for a large row; `None` if the row has changed since.
+    /// As [`Engine::peek`], for a large row. Returns `None` if the row has changed since the slot was read.
     #[cold]
     fn peek_large(
         &self,
@@ -116,12 +118,12 @@ impl Engine {
         if index.append_referred(&self.pool, key, &stored, columns, row)? {
             return Ok(Some(remembered));
         }
-        // If the leaf has not changed, its reference dangles.
+        // If the leaf has not changed, the missing value is damage.
         if unchanged(self, &remembered).is_some() { Err(index.dangling(&self.pool, key)) } else { Ok(None) }
     }
 
-    /// Replaces the references in a leaf's rows by the large values. Returns false if a row has changed since. The leaf
-    /// was read at `spot`.
+    /// Replaces references in the copied rows of a leaf by the large values. Returns false if a row has changed since
+    /// the leaf was read, at `spot`.
     #[cold]
     fn resolve(&self, index: &Index, rows: &mut PeekedRows, spot: LeafSpot) -> Result<bool, StorageError> {
         let mut whole = Vec::new();
@@ -189,14 +191,14 @@ impl Engine {
     }
 }
 
-/// Copied rows of one leaf.
+/// Rows copied from one leaf.
 #[derive(Debug, Default)]
 pub(crate) struct PeekedRows {
     bytes: Vec<u8>,
     rows: Vec<PeekedRow>,
 }
 
-/// Start and end of a key, end of its row, and the row's slot.
+/// Offsets of one row in `PeekedRows::bytes` (start and end of the key, end of the row), and the row's slot.
 #[derive(Clone, Copy, Debug)]
 struct PeekedRow {
     begin: usize,
@@ -213,7 +215,8 @@ impl PeekedRows {
         self.rows.clear();
     }
 
-    /// Copies up to `most` rows from a position on, up to the key `to`. Returns false if the page has changed.
+    /// Copies up to `most` rows of a leaf, from slot `position` on, with keys up to `to` (inclusive). Returns false if
+    /// an offset leads out of the page, because the page is being changed.
     fn gather(&mut self, page: PageRef<'_>, position: usize, to: &[u8], most: usize) -> bool {
         for at in position..page.count() {
             if self.rows.len() == most {
@@ -242,7 +245,7 @@ impl PeekedRows {
         true
     }
 
-    /// Returns keys, rows and slots.
+    /// Returns the key, the row and the slot of each copied row.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8], u16)> {
         let part = |&PeekedRow { begin, middle, end, position, .. }: &PeekedRow| {
             (&self.bytes[begin..middle], &self.bytes[middle..end], position)
@@ -251,22 +254,22 @@ impl PeekedRows {
     }
 }
 
-/// A new row for a key that was read optimistically.
+/// Replacement for a row that was read optimistically.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ReplacementRow<'a> {
     pub(crate) key: &'a [u8],
-    /// Position of the read, if known.
+    /// Position at which the row was read, if known.
     pub(crate) place: Option<RememberedPosition>,
-    /// The new row.
+    /// New content of the row.
     pub(crate) row: &'a [u8],
 }
 
-/// Maximum number of rows in one log record.
+/// Maximum number of replaced rows in one log record.
 pub(crate) const TOGETHER: usize = 16;
 
 impl Txn<'_> {
-    /// Locks the row of `key`, of which these parts were read (at this position, if known). Returns true if the parts
-    /// are unchanged, or the row is still absent.
+    /// Locks the row of `key`, whose parts `columns` were read optimistically (at position `place`, if known). Returns
+    /// true if the parts still equal `seen`, or if the row is still absent.
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -283,7 +286,7 @@ impl Txn<'_> {
             let engine = self.engine;
             let has_key = |leaf: LeafAt<'_>| is_place(leaf.read.page(), &place, index, key) && leaf.read.is_valid();
             let is_there = place.exact && unchanged(engine, &place).is_some_and(has_key);
-            // A position that still has the key also has the key's lock name.
+            // If the cached position still contains the key, its lock name is the key's lock name.
             let name = if is_there { place.name } else { engine.locks.names.of(index.id(), key) };
             self.lock_name(index, name, access)?;
             loop {
@@ -307,12 +310,12 @@ impl Txn<'_> {
                 }
             }
         }
-        // For an absent row the absence is locked as well.
+        // If the row is absent, `fetch` locks the absent key.
         let found = self.fetch(index, key, access, columns)?;
         Ok(found.map(|_| self.slot.peek().before.as_slice()) == seen)
     }
 
-    /// Locks the row with this lock name. The table's intention lock is held.
+    /// Locks the row with this lock name. The caller holds the table's intention lock.
     #[inline]
     fn lock_name(&mut self, index: &Index, name: LockName, access: AccessMode) -> Result<(), TxnError> {
         let mode = self.key_mode(access);
@@ -322,8 +325,8 @@ impl Txn<'_> {
         Ok(())
     }
 
-    /// Replaces rows that were read optimistically, up to [`TOGETHER`] in one log record. A key without a row is
-    /// skipped; returns the number of keys that had one.
+    /// Replaces rows that were read optimistically, up to [`TOGETHER`] in one log record. Keys without a row are
+    /// skipped. Returns the number of replaced rows.
     ///
     /// # Errors
     /// See [`TxnError`]. Rows written before the error stay changed: the caller rolls back to a savepoint.
@@ -350,16 +353,16 @@ impl Txn<'_> {
     }
 
     /// Latches the leaves of rows that are locked for writing, at their cached positions, and writes all rows in one
-    /// log record. Returns false without writing if a leaf cannot be latched at once, a row is gone, changes its length
-    /// or affects an index, or the log has no segment ready.
+    /// log record. Returns false without writing if a leaf cannot be latched at once, if a row no longer exists,
+    /// changes its length or affects an index, or if the log has no segment ready.
     fn replace_together(&mut self, table: &TableInfo, rows: &[ReplacementRow<'_>]) -> Result<bool, TxnError> {
         let index = &table.primary;
-        // Number of leading bytes on which no index depends.
+        // Number of leading bytes of a row on which no index depends.
         let free = table.secondaries.iter().map(|secondary| secondary.columns_from).min().unwrap_or(usize::MAX);
         debug_assert!(rows.len() <= TOGETHER);
         let engine = self.engine;
         let mut leaves: [Option<FrameWrite<'_>>; TOGETHER] = [const { None }; TOGETHER];
-        // For each row the index of its leaf in `leaves`, and the row's slot.
+        // For each row: index of its leaf in `leaves`, and slot of the row.
         let mut places = [(0, 0); TOGETHER];
         for (i, ReplacementRow { key, place, row }) in rows.iter().enumerate() {
             let Some(place) = place else { return Ok(unlatch(leaves)) };
@@ -379,7 +382,7 @@ impl Txn<'_> {
                 && page.has_key(position, key)
                 && page.slot(position).flags == 0
                 && page.slot(position).value_len == row.len();
-            // A row that occurs twice must be written twice, one after the other.
+            // A row that occurs twice in `rows` must be written twice, by two separate changes.
             if !is_there || places[..i].contains(&(at, position)) {
                 return Ok(unlatch(leaves));
             }
@@ -435,7 +438,7 @@ impl Txn<'_> {
     }
 }
 
-/// Releases latches under which nothing was written.
+/// Releases latches under which nothing was written. Always returns false.
 fn unlatch(leaves: [Option<FrameWrite<'_>>; TOGETHER]) -> bool {
     leaves.into_iter().flatten().for_each(FrameWrite::release_unchanged);
     false

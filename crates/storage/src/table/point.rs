@@ -32,7 +32,8 @@ impl Txn<'_> {
         Ok(self.fetch(index, key, access, WHOLE)?.map(|_| f(&self.slot.peek().before)))
     }
 
-    /// Locks the row of `key`, copies these parts of it to `before` and returns its position.
+    /// Locks the row of `key`, copies the parts `columns` of the row to the slot's buffer `before`, and returns the
+    /// row's position. Returns `None` if there is no row.
     #[inline]
     pub(crate) fn fetch(
         &mut self,
@@ -89,8 +90,9 @@ impl Txn<'_> {
         }
     }
 
-    /// Copies these parts of a large row to `before`. Returns false if the leaf has changed, or if the value is gone
-    /// because the row is not locked. `gone` is the last reference whose value was gone.
+    /// Copies the parts `columns` of a large row to the slot's buffer `before`. Returns false if the leaf has changed,
+    /// or if the value has been deleted because the row is not locked. `gone` is the last reference that led to a
+    /// deleted value.
     #[cold]
     fn fetch_large(
         &mut self,
@@ -113,7 +115,7 @@ impl Txn<'_> {
         let read = index.append_referred(&engine.pool, key, &stored, columns, &mut before);
         let state = self.slot.state();
         state.before = before;
-        // For a caller that opens the row and reads it later.
+        // The reference is kept for `open_row`, which reads the value later.
         state.large.clear();
         state.large.extend_from_slice(&stored);
         if read? {
@@ -130,9 +132,9 @@ impl Txn<'_> {
         Ok(false)
     }
 
-    /// Locks the rows of up to [`GROUP`] keys for reading and appends these parts of each row to `out`. Writes the end
-    /// of each row's parts to `ends`, or `None` if there is no row. One group lookup finds all keys, and each row is
-    /// copied from the position found, without the cache of positions.
+    /// Locks the rows of up to [`GROUP`] keys for reading and appends the parts `columns` of each row to `out`. Writes
+    /// to `ends` the offset in `out` at which each row's parts end, or `None` if there is no row. One group lookup
+    /// finds all keys. Each row is copied from the position that the lookup returned, without the cache of positions.
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -166,8 +168,9 @@ impl Txn<'_> {
         Ok(())
     }
 
-    /// Locks a row at the position that a group lookup found, and appends these parts of it. Returns false, after
-    /// perhaps appending garbage, if the row is not there any more or its lock is not free.
+    /// Locks a row at the position that a group lookup found, and appends the parts `columns` of the row to `out`.
+    /// Returns false if the leaf has changed since the lookup, if there is no row, if the row is large, or if the row's
+    /// lock is not free. In these cases invalid bytes may have been appended.
     #[inline]
     pub(super) fn copy_from(
         &mut self,
@@ -195,8 +198,8 @@ impl Txn<'_> {
         Ok(copied)
     }
 
-    /// Returns true if `key`, with this position, has no row, and will have none until the transaction ends (at
-    /// serializable, unless [`AccessMode::Put`]). Returns false if the search must be repeated.
+    /// Locks an absent key if necessary. Returns true if the key has no row. At serializable the key then stays absent
+    /// until the transaction ends, except after [`AccessMode::Put`]. Returns false if the search must be repeated.
     ///
     /// An absent key is locked by its own name, in the mode of an existing row: a transaction that inserts the key
     /// first requests the same lock. The gap around the key is not locked.
@@ -223,7 +226,8 @@ impl Txn<'_> {
         Ok(is_absent)
     }
 
-    /// Caches the position of a missing row that will be written: a put inserts it there.
+    /// Caches the position of a missing row if the statement may write the row: a put then inserts the row at this
+    /// position.
     #[inline]
     fn missed(&mut self, access: AccessMode, name: LockName, leaf: &LeafAt<'_>) {
         if matches!(access, AccessMode::Write | AccessMode::Put)

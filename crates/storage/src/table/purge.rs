@@ -11,9 +11,9 @@ use crate::txn::transaction::Txn;
 /// Result of a request for a table's IS lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TableShare {
-    /// The lock is held until this transaction ends: no transaction has the whole table.
+    /// The lock is held until this transaction ends. No other transaction has locked the whole table.
     Granted,
-    /// Another transaction has locked the whole table, or waits for that lock.
+    /// Another transaction has locked the whole table, or waits for a lock on the whole table.
     Refused,
     /// The table was dropped.
     Gone,
@@ -31,10 +31,10 @@ pub(crate) struct PagePurge {
 }
 
 impl Txn<'_> {
-    /// Requests a table's IS lock, without waiting. Refused if a transaction has locked the whole table.
+    /// Requests a table's IS lock, without waiting. The request is refused if a transaction has locked the whole table.
     ///
-    /// A transaction that has locked the whole table writes its rows without row locks, so its ghosts cannot be
-    /// distinguished from those that no transaction needs.
+    /// A transaction that has locked the whole table writes its rows without row locks, so the ghosts that it needs
+    /// cannot be distinguished from ghosts that no transaction needs.
     pub(crate) fn try_share(&mut self, table: u32) -> TableShare {
         match self.slot.state().owner.try_intent(table, TableMode::IS) {
             Ok(true) => TableShare::Granted,
@@ -61,12 +61,13 @@ impl Txn<'_> {
         let mut purge = PagePurge::default();
         let leaf = tree.leaf(&engine.pool, key)?;
         if leaf.frame().page_id() != id || !leaf.is_valid() {
-            // The key's range has moved to another page, which is due as well, or the leaf is changing.
+            // Either the key now belongs to another page, which is also due, or the leaf is being changed.
             purge.is_due = leaf.frame().page_id() == id;
             return Ok(purge);
         }
         if leaf.page().ghosts() > 0 {
-            // A guess without the latch: it avoids latching pages whose ghosts are all still needed.
+            // Checked without the latch, so the result is only a guess. The check avoids latching pages whose ghosts
+            // are all still needed.
             if !has_free_ghost(tree, leaf.page(), &mut state.key, &mut referenced) {
                 purge.is_due = true;
                 return Ok(purge);
@@ -91,7 +92,8 @@ impl Txn<'_> {
     }
 }
 
-/// Returns true if a page, which may be changing, has a ghost to which no lock refers.
+/// Returns true if a page has a ghost to which no lock refers. The page may be changed by other threads during the
+/// check.
 fn has_free_ghost(tree: Tree, page: PageRef<'_>, key: &mut Vec<u8>, referenced: &mut dyn FnMut(&[u8]) -> bool) -> bool {
     (0..page.count()).any(|i| {
         key.clear();

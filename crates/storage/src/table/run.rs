@@ -1,5 +1,5 @@
-//! Statements on several rows. If possible, all rows share a log record, and neighbouring rows share a descent and a
-//! latch.
+//! Statements on several rows. If possible, all rows share a log record, and neighbouring rows share one descent of the
+//! tree and one latch.
 
 use std::ops::{ControlFlow, Range};
 
@@ -28,11 +28,11 @@ const MOST: usize = 64;
 /// Maximum number of rows written together if they lie in different leaves.
 const TOGETHER: usize = GROUP;
 
-/// Returns the number of keys written in one turn. A repeated key waits for the next turn, to read the row as changed
-/// by this turn.
+/// Returns the number of leading keys that are written in one turn. A repeated key is left to the next turn, which
+/// reads the row as changed by this turn.
 fn turn(keys: &[&[u8]]) -> usize {
     let most = keys.len().min(TOGETHER);
-    // Ascending keys are distinct. Most callers sort keys, so that transactions lock them in one order.
+    // Ascending keys are distinct. Most callers sort the keys, so that all transactions lock rows in the same order.
     if keys[..most].is_sorted_by(|a, b| compare_few(a, b).is_lt()) {
         return most;
     }
@@ -43,7 +43,7 @@ impl Txn<'_> {
     /// Inserts rows with ascending keys. Rows that belong in one gap of one leaf are inserted together.
     ///
     /// # Errors
-    /// See [`TxnError`]. Rows before the failed one stay inserted: the caller rolls back to a savepoint.
+    /// See [`TxnError`]. Rows before the failed row stay inserted: the caller rolls back to a savepoint.
     pub(crate) fn insert_run(&mut self, index: &Index, rows: &[(&[u8], &[u8])]) -> Result<(), TxnError> {
         self.intend(index, AccessMode::Write)?;
         self.rows_come(index);
@@ -62,7 +62,8 @@ impl Txn<'_> {
             while at < rows.len() {
                 let n = self.insert_together(index, &rows[at..], &names[at..rows.len()])?;
                 if n == 0 {
-                    // A ghost, a reader of the gap or a full leaf prevents it: the general path handles these cases.
+                    // A ghost, a reader of the gap, or a full leaf prevents the insert. The insert of a single row
+                    // handles these cases.
                     self.insert(index, rows[at].0, rows[at].1)?;
                 }
                 at += n.max(1);
@@ -71,8 +72,8 @@ impl Txn<'_> {
         Ok(())
     }
 
-    /// Inserts as many of the rows, with these lock names, as fit one gap of one leaf. Returns their number; 0 if the
-    /// first row needs the general path.
+    /// Inserts as many of the rows as fit one gap of one leaf; `names` are the lock names of their keys. Returns the
+    /// number of inserted rows; 0 if the first row must be inserted by `insert`.
     fn insert_together(
         &mut self,
         index: &Index,
@@ -90,12 +91,12 @@ impl Txn<'_> {
         let next = index.name_at(names, page, position, &mut state.key);
         let ends = position < page.count() || !state.key.is_empty();
         let is_below = |key: &[u8]| !ends || compare_few(key, &state.key).is_lt();
-        // Keys ascend, so the last one decides for all.
+        // Keys ascend, so if the last key lies in the gap, all keys do.
         let all_below = rows.last().is_some_and(|(key, _)| is_below(key));
         let mut room = page.free_bytes();
         let mut n = 0;
         for (key, row) in rows {
-            // Upper bound: the page's prefix compression reduces it.
+            // This is an upper bound: the page's prefix compression reduces the required space.
             let need = SLOT + RECORD_HEAD + key.len() + row.len();
             if need > room || !fits_slot(key.len(), row.len()) || !(all_below || is_below(key)) {
                 break;
@@ -103,7 +104,7 @@ impl Txn<'_> {
             room -= need;
             n += 1;
         }
-        // The general path reports a key that cannot belong in this leaf.
+        // The insert of a single row reports a key that cannot belong in this leaf.
         let belong = rows[..n].iter().all(|(key, _)| page.may_share_prefix(key));
         if exact || n == 0 || !belong || !leaf.read.is_valid() {
             return Ok(0);
@@ -143,8 +144,8 @@ impl Txn<'_> {
         Ok(n)
     }
 
-    /// Locks every row of `[from, to]` for writing and lets `change` edit it in place; returns the number of rows. A
-    /// change keeps the row's length.
+    /// Locks every row of `[from, to]` for writing and calls `change` to edit the row in place. Returns the number of
+    /// rows. `change` must keep the row's length.
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -172,7 +173,7 @@ impl Txn<'_> {
         Ok(rows)
     }
 
-    /// Changes rows of one leaf, some of which are large.
+    /// Changes the rows of one leaf one by one, because some of the rows are large.
     #[cold]
     fn modify_one_by_one(
         &mut self,
@@ -203,7 +204,7 @@ impl Txn<'_> {
         Ok(())
     }
 
-    /// Changes rows of one leaf, in one log record if the leaf has not changed since they were read.
+    /// Changes the rows of one leaf, in one log record if the leaf has not changed since the rows were read.
     fn modify_batch(
         &mut self,
         index: &Index,
@@ -235,7 +236,7 @@ impl Txn<'_> {
     ) -> Result<(), TxnError> {
         let latched = place.and_then(|(frame, version)| self.engine.pool.frame(frame).write_at(version));
         let Some(mut leaf) = latched else {
-            // Another thread has changed the leaf: the rows, which are locked, are written one by one.
+            // Another thread has changed the leaf. The rows are locked and are written one by one.
             let mut start = 0;
             for i in range {
                 let row = &after[start..start + batch.value(i).len()];
@@ -291,9 +292,9 @@ impl Txn<'_> {
         Ok(())
     }
 
-    /// Lets `change` edit the first of these parts of the rows of `keys` (passed by index) and read the others. All
-    /// rows are locked before the first is written. Keys without a row, or whose row ends within the first part, are
-    /// skipped; returns the number of other keys.
+    /// Calls `change` for the row of each key, with the key's index in `keys`: to edit the first part in `columns` and
+    /// to read the other parts. All rows are locked before the first row is written. Keys without a row, and keys whose
+    /// row ends within the first part, are skipped. Returns the number of keys that were not skipped.
     ///
     /// # Errors
     /// See [`TxnError`]. Rows written before the error stay changed: the caller rolls back to a savepoint.
@@ -328,7 +329,7 @@ impl Txn<'_> {
         keys.iter().try_for_each(|key| self.fetch_for_write(index, key, NOTHING).map(drop))
     }
 
-    /// Runs one turn of [`Txn::update_several`], with distinct keys.
+    /// Runs one turn of [`Txn::update_several`]. The keys are distinct.
     fn update_together(
         &mut self,
         index: &Index,
@@ -412,7 +413,7 @@ impl Txn<'_> {
         let unlatch = |leaves: &mut [Option<FrameWrite<'_>>]| {
             leaves.iter_mut().filter_map(Option::take).for_each(FrameWrite::release_unchanged);
         };
-        // For each row the index of its leaf: two rows of one leaf share its latch.
+        // For each row: index of its leaf. Two rows of one leaf share the leaf's latch.
         let mut leaf_of = [0; TOGETHER];
         for (at, (_, spot)) in spots.iter().enumerate() {
             let same = |earlier: &usize| {
@@ -427,7 +428,7 @@ impl Txn<'_> {
             leaves[at] = engine.pool.frame(spot.frame).try_write_at(spot.version);
             leaf_of[at] = at;
             if leaves[at].is_none() {
-                // The latch is held by another thread, or by an earlier row of this call.
+                // Another thread holds the latch, or this call latched the leaf for an earlier row.
                 let Some(earlier) = (0..at).find(same) else {
                     unlatch(&mut leaves);
                     return Ok(false);

@@ -17,15 +17,15 @@ use crate::txn::transaction::Txn;
 /// A row opened for reading.
 #[derive(Debug)]
 pub(crate) enum OpenedRow {
-    /// The whole row.
+    /// The bytes of the whole row, which is not large.
     Whole(Vec<u8>),
-    /// A chain, and its length in bytes.
+    /// The chain of a large row, and the length of the row in bytes.
     Chain(Chain, usize),
 }
 
 impl Txn<'_> {
-    /// Locks the row of `key` for reading; a row in a chain stays readable until the transaction ends. Returns `None`
-    /// if there is no row.
+    /// Locks the row of `key` for reading; a large row stays readable until the transaction ends. Returns `None` if
+    /// there is no row.
     pub(crate) fn open_row(&mut self, index: &Index, key: &[u8]) -> Result<Option<OpenedRow>, TxnError> {
         self.handles_large();
         loop {
@@ -33,7 +33,7 @@ impl Txn<'_> {
             if spot.version != Version::NEVER {
                 return Ok(self.read(index, key, AccessMode::Read, <[u8]>::to_vec)?.map(OpenedRow::Whole));
             }
-            // The slot's content when its lock was granted, so it is committed.
+            // `large` has the slot's content at the time when the lock was granted, so the content is committed.
             let stored = self.slot.peek().large.clone();
             let (chain, len, tree) = match (Reference::decode(&stored), index.overflow()) {
                 (Some(Reference::OfKey(len)), _) if len <= key.len() => {
@@ -53,7 +53,7 @@ impl Txn<'_> {
         }
     }
 
-    /// Returns true if the slot of a key has this reference.
+    /// Returns true if the slot of a key still contains the reference `stored`.
     fn still_refers(&self, index: &Index, key: &[u8], stored: &[u8]) -> Result<bool, StorageError> {
         loop {
             let leaf = index.tree().find(&self.engine.pool, key)?;
@@ -67,7 +67,7 @@ impl Txn<'_> {
         }
     }
 
-    /// Takes a shared lock until the transaction ends, at every isolation level.
+    /// Takes the shared lock on a chain. At every isolation level the lock is held until the transaction ends.
     fn lock_chain_shared(&mut self, index: &Index, name: LockName) -> Result<(), TxnError> {
         let owner = &mut self.slot.state().owner;
         match owner.try_acquire(index.lock_table, name, RecordMode::S, Prefix::MIN) {
@@ -115,7 +115,7 @@ impl Txn<'_> {
                     return Err(TxnError::RowTooLarge { table, bytes, limit: MAX_LARGE });
                 }
                 txn.write_chunk(&mut writer, &piece)?;
-                // A chunk that is not full is the last one.
+                // A chunk that is not full is the last chunk.
                 let is_last = piece.len() < CHUNK;
                 piece.clear();
                 if !is_last {

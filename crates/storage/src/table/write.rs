@@ -27,8 +27,8 @@ use crate::page::layout::RECORD_HEAD;
 use crate::txn::positions::LeafSpot;
 use crate::txn::transaction::Txn;
 
-/// Returns the range of bytes in which two rows of equal length differ: its start and its end (exclusive). Empty if the
-/// rows are equal.
+/// Returns the start and the end (exclusive) of the byte range in which two rows of equal length differ. The range is
+/// empty if the rows are equal.
 #[inline]
 pub(crate) fn difference(before: &[u8], after: &[u8]) -> (usize, usize) {
     let len = before.len();
@@ -50,7 +50,7 @@ fn difference_of_many(before: &[u8], after: &[u8]) -> (usize, usize) {
             None => return (before.len(), before.len()),
         },
     };
-    // In long rows often only the beginning differs.
+    // Long rows often differ only at their beginning.
     let equal = if before.len() < 64 { 0 } else { equal_blocks_at_end(before, after) };
     let (before, after) = (&before[..before.len() - equal], &after[..after.len() - equal]);
     let ((a_head, a), (b_head, b)) = (before.as_rchunks::<8>(), after.as_rchunks::<8>());
@@ -74,7 +74,7 @@ fn difference_in<const N: usize>(before: &[u8], after: &[u8], places: [usize; N]
     (from, places[last] + 8 - words[last].leading_zeros() as usize / 8)
 }
 
-/// Returns the number of equal bytes at the end, in blocks of 32.
+/// Returns the number of equal bytes at the end of two rows, rounded down to a multiple of 32.
 fn equal_blocks_at_end(before: &[u8], after: &[u8]) -> usize {
     let ((_, a), (_, b)) = (before.as_rchunks::<32>(), after.as_rchunks::<32>());
     32 * a.iter().rev().zip(b.iter().rev()).take_while(|(a, b)| a == b).count()
@@ -85,12 +85,12 @@ enum LeafAttempt {
     Done,
     /// The search must be repeated.
     Again,
-    /// The leaf has no space.
+    /// The leaf has no space for the change.
     Full,
 }
 
 impl<'db> Txn<'db> {
-    /// Checks that a key and a row are not too long.
+    /// Checks that a key and a row of `row` bytes are not too long.
     #[inline]
     pub(crate) fn check_sizes(&mut self, index: &Index, key: &[u8], row: usize) -> Result<(), TxnError> {
         if key.len() > MAX_KEY || !fits_slot(key.len(), row) {
@@ -119,7 +119,7 @@ impl<'db> Txn<'db> {
         self.insert_value(index, key, (row, 0))
     }
 
-    /// As [`Txn::insert`], with the content of the slot and its flags.
+    /// As [`Txn::insert`], for a value with the flags of its slot: a row, or a reference to a large value.
     #[inline]
     pub(super) fn insert_value(&mut self, index: &Index, key: &[u8], value: (&[u8], u16)) -> Result<(), TxnError> {
         self.intend(index, AccessMode::Write)?;
@@ -156,7 +156,8 @@ impl<'db> Txn<'db> {
         }
     }
 
-    /// Inserts at a position in a latched leaf, unless the gap is locked or the leaf is full.
+    /// Inserts a value at a position in a latched leaf, unless another transaction has locked the gap or the leaf is
+    /// full.
     fn place(
         &mut self,
         index: &Index,
@@ -214,7 +215,7 @@ impl<'db> Txn<'db> {
         Ok(LeafAttempt::Done)
     }
 
-    /// Replaces a ghost by a new row. Its key separates the same gaps as before, so no gap lock is needed.
+    /// Replaces a ghost by a new row. The ghost's key already separates the gaps, so no gap lock is needed.
     fn revive(
         &mut self,
         index: &Index,
@@ -230,7 +231,7 @@ impl<'db> Txn<'db> {
         self.replace(index, key, value, slot.flags, position, leaf)
     }
 
-    /// Replaces the value in a slot; `before` has the old value.
+    /// Replaces the value in a slot. The buffer `before` has the old value.
     fn replace(
         &mut self,
         index: &Index,
@@ -273,7 +274,7 @@ impl<'db> Txn<'db> {
         Ok(LeafAttempt::Done)
     }
 
-    /// Removes unneeded ghosts from the leaf of `key`, or splits the leaf.
+    /// Makes room in the leaf of `key`: removes ghosts to which no lock refers, or splits the leaf.
     #[cold]
     fn make_room(&mut self, index: &Index, key: &[u8], value_len: usize) -> Result<(), TxnError> {
         if self.purge_leaf(index, key)? > 0 {
@@ -285,7 +286,8 @@ impl<'db> Txn<'db> {
         let change = engine.structure_change(state.id);
         let name = engine.locks.names.of(index.id(), key);
         let mut next = LockName::NONE;
-        // Prefix from which the transaction's own gap lock must be renewed, if that was not possible at once.
+        // Prefix from which the transaction's own gap lock must be taken again for the new key, if this was not
+        // possible under the latch.
         let mut own_gap = None;
         let owner = &mut state.owner;
         let (key_buffer, rec) = (&mut state.key, &mut state.rec);
@@ -293,7 +295,8 @@ impl<'db> Txn<'db> {
             next = index.name_at(&engine.locks.names, leaf, leaf.count(), key_buffer);
             match owner.check_insert(index.lock_table, next, prefix) {
                 InsertCheck::Granted => true,
-                // A wait for its own lock would never end. The new key will divide the gap: both halves are locked.
+                // Waiting for a lock of this transaction would never end. The new key will divide the gap, so both
+                // halves are locked.
                 InsertCheck::OwnGap(low) => {
                     let locked = owner.try_acquire(index.lock_table, name, RecordMode::X_GAP, low).is_ok();
                     own_gap = (!locked).then_some(low);
@@ -310,8 +313,8 @@ impl<'db> Txn<'db> {
         }
     }
 
-    /// Removes the ghosts to which no lock refers from the leaf of `key`, and the leaf itself if it is empty then.
-    /// Returns the number of removed ghosts.
+    /// Removes the ghosts to which no lock refers from the leaf of `key`, then merges the leaf with a neighbour if it
+    /// is nearly empty. Returns the number of removed ghosts.
     pub(crate) fn purge_leaf(&mut self, index: &Index, key: &[u8]) -> Result<usize, TxnError> {
         let engine = self.engine;
         let state = self.slot.state();
@@ -341,8 +344,8 @@ impl<'db> Txn<'db> {
         Ok(gone)
     }
 
-    /// Locks the row of `key` for writing and copies these parts of it to `before`; returns its position, or `None` if
-    /// there is no row.
+    /// Locks the row of `key` for writing and copies the parts `columns` of the row to the slot's buffer `before`.
+    /// Returns the row's position, or `None` if there is no row.
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -358,7 +361,8 @@ impl<'db> Txn<'db> {
         Ok(found)
     }
 
-    /// As [`Txn::fetch_for_write`], for a whole row that is written in any case: the absence of a row is not locked.
+    /// As [`Txn::fetch_for_write`], for a whole row that is also written if it does not exist: an absent key is not
+    /// locked.
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -369,7 +373,8 @@ impl<'db> Txn<'db> {
         Ok(found)
     }
 
-    /// Writes `after` over the row of `key`, which is locked for writing, equals `before`, and was read at `spot`.
+    /// Replaces the row of `key` by the content of the buffer `after`. The row is locked for writing, equals the buffer
+    /// `before`, and was read at `spot`.
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -383,7 +388,7 @@ impl<'db> Txn<'db> {
     }
 
     /// Latches the leaf of a row that is locked for writing: at the position of the read or, if that is no longer
-    /// valid, at the position that a new descent finds. `None` if another writer was faster.
+    /// valid, at the position that a new descent finds. Returns `None` if another writer latched the leaf first.
     #[inline]
     fn latch_row(
         &mut self,
@@ -499,7 +504,7 @@ impl<'db> Txn<'db> {
         result
     }
 
-    /// Deletes the row of `key`, leaving a ghost; returns false if there is no row.
+    /// Deletes the row of `key` by turning it into a ghost. Returns false if there is no row.
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -509,7 +514,7 @@ impl<'db> Txn<'db> {
         Ok(true)
     }
 
-    /// Marks a row deleted that is locked for writing and was read at `spot`.
+    /// Marks a row as deleted. The row is locked for writing and was read at `spot`.
     pub(crate) fn mark_deleted(&mut self, index: &Index, key: &[u8], spot: LeafSpot) -> Result<(), TxnError> {
         if spot.version == Version::NEVER && self.is_large(index, key)? {
             return self.delete_large(index, key);
@@ -517,7 +522,7 @@ impl<'db> Txn<'db> {
         self.mark_at(index, key, spot)
     }
 
-    /// Marks the slot of a row deleted that is locked for writing.
+    /// Marks the slot of a row as deleted. The row is locked for writing.
     pub(super) fn mark_slot_deleted(&mut self, index: &Index, key: &[u8]) -> Result<(), TxnError> {
         self.mark_at(index, key, LeafSpot::NONE)
     }

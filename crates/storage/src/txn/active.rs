@@ -11,9 +11,9 @@
 //! being appended. The checkpointer waits until this bit is clear. Otherwise it could list a transaction as unfinished
 //! although its end precedes the checkpoint.
 //!
-//! After the slots of users come those of the engine's own transactions: creating, dropping, truncating and changing tables,
-//! bulk loads, and background work. They are created at their first use. So no transaction of the engine is refused because
-//! users have reached their maximum number of transactions.
+//! After the slots for transactions of users come the slots for the engine's own transactions: creating, dropping,
+//! truncating and changing tables, bulk loads, and background work. These slots are created at their first use. So no
+//! transaction of the engine is refused because users have reached their maximum number of transactions.
 
 #![allow(unsafe_code)]
 
@@ -26,7 +26,7 @@ use crate::base::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::base::sync::yield_now;
 use crate::lock::LockTable;
 
-/// A slot of the table.
+/// A slot of the table of active transactions.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Slot {
@@ -43,15 +43,16 @@ struct Slot {
 // SAFETY: `private` is accessed only through a `SlotGuard`, and at most one exists per slot (`claims`).
 unsafe impl Sync for Slot {}
 
-/// Number of slots for transactions of the engine's own.
+/// Number of slots for the engine's own transactions.
 pub(crate) const SYSTEM_SLOTS: usize = 4 + 2 * MAINTENANCE;
 /// Maximum number of concurrent calls of users that change whole tables.
 const MAINTENANCE: usize = 64;
 
-/// Purpose of a transaction of the engine's own.
+/// Purpose of one of the engine's own transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SystemPurpose {
-    /// A short transaction on the catalog, whose caller has the turn of `table/creation.rs`: one at a time.
+    /// A short transaction on the catalog. Its caller has the turn of `table/creation.rs`, so there is one such transaction
+    /// at a time.
     Catalog,
     /// The transaction that opens the database.
     Open,
@@ -61,12 +62,13 @@ pub(crate) enum SystemPurpose {
     Compact,
     /// Maintenance requested by a user: dropping, truncating or changing a table, or a bulk load.
     Maintenance,
-    /// A second transaction of the same call as an [`SystemPurpose::Maintenance`]: a slot for it is always available.
+    /// A second transaction of the call that runs a [`SystemPurpose::Maintenance`] transaction. A slot for it is always
+    /// available.
     Companion,
 }
 
 impl SystemPurpose {
-    /// Slots for such transactions, among those of the engine's own.
+    /// Returns the indexes of the slots for transactions of this purpose, among the slots for the engine's own transactions.
     fn places(self) -> std::ops::Range<usize> {
         match self {
             SystemPurpose::Catalog => 0..1,
@@ -78,23 +80,23 @@ impl SystemPurpose {
         }
     }
 
-    /// Maximum number of such transactions at once.
+    /// Returns the maximum number of concurrent transactions of this purpose.
     pub(crate) fn limit(self) -> usize {
         self.places().len()
     }
 }
 
-/// All slots: first those for transactions of users, then those of the engine's own.
+/// All slots: first the slots for transactions of users, then the slots for the engine's own transactions.
 #[derive(Debug)]
 pub(crate) struct Slots {
     slots: Box<[Slot]>,
     system: Box<[OnceLock<Box<Slot>>]>,
-    /// Changed at each claim of a slot in `system`, and by [`Slots::running`]. So `running` either precedes the creation of a
-    /// slot, or sees the slot.
+    /// Number that each claim of a slot in `system` and [`Slots::running`] access by a read-modify-write. So `running`
+    /// either precedes the creation of a slot, or sees the slot.
     made: AtomicU32,
     locks: Arc<LockTable>,
-    /// True if threads prefer the slot that they had before. If false, the first free slot is taken, so that a simulation is
-    /// repeatable regardless of the threads that it runs on.
+    /// True if a thread prefers the slot that it claimed last. If false, the first free slot is claimed, so that a
+    /// simulation is repeatable regardless of the threads that run it.
     remembers: bool,
 }
 
@@ -102,18 +104,18 @@ pub(crate) struct Slots {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ActiveTransaction {
     pub(crate) txn: TxnId,
-    /// LSN of its first record: the log must be kept from here.
+    /// LSN of the transaction's first record. The log must be kept from here.
     pub(crate) first: Lsn,
-    /// LSN of its last record so far. Zero if it has announced itself but appended no record.
+    /// LSN of the transaction's last record so far. Zero if the transaction has announced itself but appended no record.
     pub(crate) last: Lsn,
 }
 
-/// The transactions that ran at some moment: for each its slot, and the slot's `claims` at that time.
+/// The transactions that ran at some moment: for each of them the index of its slot, and the slot's `claims` at that moment.
 #[derive(Debug)]
 pub(crate) struct RunningSet(Vec<(usize, u32)>);
 
-/// Maximum number of passes over all slots before a thread reports that they are taken. Slots may become free behind the
-/// search, and other threads may take slots ahead of it.
+/// Maximum number of passes over all slots before a thread reports that all slots are taken. Slots may become free behind
+/// the search, and other threads may take slots ahead of the search.
 const PASSES: usize = 64;
 
 thread_local! {
@@ -140,14 +142,14 @@ impl Slot {
 }
 
 impl Slots {
-    /// Address range of the slots, and the distance between two slots.
+    /// Returns the address range of the slots, and the distance between two slots in bytes.
     #[cfg(feature = "measure")]
     pub(crate) fn lines(&self) -> (std::ops::Range<usize>, usize) {
         let slots = self.slots.as_ptr_range();
         (slots.start.addr()..slots.end.addr(), size_of::<Slot>())
     }
 
-    /// Creates `n` slots for users and [`SYSTEM_SLOTS`] more. See [`Slots::remembers`].
+    /// Creates `n` slots for users and [`SYSTEM_SLOTS`] slots for the engine's own transactions. See [`Slots::remembers`].
     pub(crate) fn new(n: usize, locks: &Arc<LockTable>, remembers: bool) -> Slots {
         Slots {
             slots: (0..n).map(|i| Slot::new(i, locks)).collect(),
@@ -158,12 +160,12 @@ impl Slots {
         }
     }
 
-    /// Maximum number of user transactions.
+    /// Returns the maximum number of user transactions.
     pub(crate) fn limit(&self) -> usize {
         self.slots.len()
     }
 
-    /// Claims a slot for a transaction of the engine's own. `None` if all slots of this kind are taken.
+    /// Claims a slot for one of the engine's own transactions. Returns `None` if all slots for this purpose are taken.
     #[cold]
     pub(crate) fn claim_system(&self, purpose: SystemPurpose) -> Option<SlotGuard<'_>> {
         purpose.places().find_map(|i| {
@@ -178,7 +180,7 @@ impl Slots {
         self.slots.iter().chain(self.system.iter().filter_map(|slot| slot.get().map(|slot| &**slot)))
     }
 
-    /// Claims a free slot, preferably the one that this thread had before. `None` if all are taken.
+    /// Claims a free slot, preferably the slot that this thread claimed last. Returns `None` if all slots are taken.
     #[inline]
     pub(crate) fn claim(&self) -> Option<SlotGuard<'_>> {
         let hint = if self.remembers { HINT.get() } else { 0 };
@@ -199,7 +201,7 @@ impl Slots {
         self.claim_slow(hint)
     }
 
-    /// Claims a free slot after the hint, which has just been found taken.
+    /// Claims a free slot after the slot `hint`, which has just been found taken.
     #[cold]
     fn claim_slow(&self, hint: usize) -> Option<SlotGuard<'_>> {
         let slots = &self.slots;
@@ -236,8 +238,8 @@ impl Slots {
         self.place(usize::from(slot.0)).map_or(Lsn::ZERO, |slot| Lsn(slot.first.load(Ordering::Acquire)))
     }
 
-    /// Returns the transactions that have written records but not their last one. Transactions that begin during the call
-    /// may be missing: all their records follow the log's tail at the time of the call.
+    /// Returns the transactions that have appended records but not their last record. Transactions that begin during the
+    /// call may be missing: all their records follow the log's tail at the time of the call.
     pub(crate) fn active(&self) -> Vec<ActiveTransaction> {
         let mut all = Vec::new();
         for slot in self.all() {
@@ -256,18 +258,18 @@ impl Slots {
         all
     }
 
-    /// Returns the transactions that run now. Every transaction that begins later sees the stores that this thread made
-    /// before the call.
+    /// Returns the transactions that run now. Every transaction that begins after the call sees the stores that this thread
+    /// made before the call.
     pub(crate) fn running(&self) -> RunningSet {
         self.made.fetch_add(0, Ordering::AcqRel);
-        // Each access is a read-modify-write. A claim either precedes it and is seen, or follows it and acquires the stores
-        // that it releases.
+        // Each access is a read-modify-write. A claim either precedes the access and is seen, or follows the access and
+        // acquires the stores that the access releases.
         let places = (0..self.slots.len() + self.system.len()).filter_map(|at| Some((at, self.place(at)?)));
         let claims = places.map(|(at, slot)| (at, slot.claims.fetch_add(0, Ordering::AcqRel)));
         RunningSet(claims.filter(|(_, claims)| claims & 1 == 1).collect())
     }
 
-    /// Returns true if all these transactions have ended. Removes those that have ended.
+    /// Returns true if all transactions in `running` have ended. Removes the transactions that have ended.
     pub(crate) fn have_ended(&self, running: &mut RunningSet) -> bool {
         running.0.retain(|(at, claims)| self.place(*at).is_some_and(|s| s.claims.load(Ordering::Acquire) == *claims));
         running.0.is_empty()
@@ -277,8 +279,8 @@ impl Slots {
         self.slots.get(at).or_else(|| self.system.get(at - self.slots.len())?.get().map(|slot| &**slot))
     }
 
-    /// Returns true if the transaction with this age has begun to write and has not ended. Unlike [`Slots::active`], it does
-    /// not wait.
+    /// Returns true if the transaction with this age has begun to write and has not ended. Unlike [`Slots::active`], this
+    /// function does not wait.
     pub(crate) fn is_writing(&self, age: Age) -> bool {
         let places =
             (0..self.slots.len() + self.system.len()).filter_map(|at| Some((SlotId(at as u16), self.place(at)?)));
@@ -286,12 +288,12 @@ impl Slots {
         writing.any(|(at, _)| self.locks.age_in(at) == age)
     }
 
-    /// Number of pages that transactions have found in the pool.
+    /// Returns the number of pages that transactions have found in the pool.
     pub(crate) fn hits(&self) -> u64 {
         self.all().map(|slot| slot.hits.load(Ordering::Relaxed)).sum()
     }
 
-    /// Number of slots that are taken.
+    /// Returns the number of claimed slots.
     #[cfg(test)]
     pub(crate) fn claimed(&self) -> usize {
         self.all().filter(|s| s.claims.load(Ordering::Relaxed) & 1 == 1).count()
@@ -305,36 +307,36 @@ pub(crate) struct SlotGuard<'a> {
 }
 
 impl SlotGuard<'_> {
-    /// The transaction's private state, mutable.
+    /// Returns the transaction's private state for changes.
     #[inline]
     pub(crate) fn state(&mut self) -> &mut SlotState {
         // SAFETY: only `self` has claimed the slot, and `&mut self` makes this borrow the only one.
         unsafe { &mut *self.slot.private.get() }
     }
 
-    /// The transaction's private state, read-only.
+    /// Returns the transaction's private state for reads.
     #[inline]
     pub(crate) fn peek(&self) -> &SlotState {
         // SAFETY: only `self` has claimed the slot, and `&self` allows only shared borrows during this one.
         unsafe { &*self.slot.private.get() }
     }
 
-    /// Makes the transaction visible to checkpoints, before its first record.
+    /// Makes the transaction visible to checkpoints. Called before its first record is appended.
     #[inline]
     pub(crate) fn announce(&self, txn: TxnId, not_before: Lsn) {
-        // This is not a record of the transaction, so undo cannot begin with it.
+        // `not_before` is not the LSN of a record of the transaction, so undo cannot begin there.
         self.slot.last.store(0, Ordering::Relaxed);
         self.slot.first.store(not_before.0, Ordering::Release);
         self.slot.state.store(txn.0 << 1, Ordering::SeqCst);
     }
 
-    /// Records the transaction's newest record.
+    /// Sets the LSN of the transaction's newest record.
     #[inline]
     pub(crate) fn advance(&self, last: Lsn) {
         self.slot.last.store(last.0, Ordering::Release);
     }
 
-    /// Records that the last record is about to be appended. [`SlotGuard::ended`] must follow soon.
+    /// Records that the transaction's last record is about to be appended. [`SlotGuard::ended`] must follow soon.
     #[inline]
     pub(crate) fn ending(&self, txn: TxnId) {
         self.slot.state.store(txn.0 << 1 | 1, Ordering::SeqCst);
@@ -391,7 +393,7 @@ mod tests {
         a.ending(TxnId(7));
         a.ended();
         assert!(slots.active().is_empty());
-        // A transaction of that time has ended once its slot was released, even if another transaction has claimed the slot
+        // A transaction of the set has ended once its slot was released, even if another transaction has claimed the slot
         // since.
         let mut running = slots.running();
         assert_eq!(running.0.len(), 2);
@@ -404,7 +406,7 @@ mod tests {
         assert_eq!(slots.claimed(), 0);
     }
 
-    /// The fibers of a thread have several slots, and claim other slots than they have released.
+    /// Checks that a slot is found while one is free, if the fibers of a thread claim other slots than they released.
     #[test]
     fn there_is_a_place_as_long_as_not_all_are_taken() {
         let hook = Arc::new(crate::base::hook::ThreadHook::default());

@@ -1,11 +1,13 @@
-//! Buffers of a transaction for keys and rows. They stay with the slot, so only the first transactions of a slot allocate.
+//! Buffers of a transaction for keys and rows. The buffers stay with the slot, so only the first transactions of a slot
+//! allocate them.
 
 use std::ops::ControlFlow;
 
 use crate::btree::Tree;
 use crate::btree::group::KeyQuery;
 
-/// Buffers for encoded keys and rows. They stay with the slot, so only the first transactions of a slot allocate.
+/// Buffers for encoded keys and rows. The buffers stay with the slot, so only the first transactions of a slot allocate
+/// them.
 #[derive(Debug, Default)]
 pub(crate) struct EncodedBuffers {
     pub(crate) key: Vec<u8>,
@@ -35,7 +37,7 @@ impl EncodedKeys {
         self.ends.push(self.bytes.len());
     }
 
-    /// The keys, in the order in which they were added.
+    /// Iterates over the keys, in the order in which they were added.
     #[inline]
     pub(crate) fn iter(&self) -> impl Iterator<Item = &[u8]> {
         let mut start = 0;
@@ -43,19 +45,19 @@ impl EncodedKeys {
     }
 }
 
-/// Maximum number of additional rows of a group.
+/// Maximum number of additional rows that are searched with a group of keys.
 const MAX_EXTRA_ROWS: usize = 4;
 
-/// Additional rows to search together with the next group of keys, whatever group that is.
+/// Additional rows to search together with the next group of keys, independent of the keys in the group.
 #[derive(Debug, Default)]
 pub(crate) struct ExtraRows {
     keys: EncodedKeys,
-    /// Tree of each row, and the number of its bytes to prefetch.
+    /// For each row, its tree and the number of bytes of the row to prefetch.
     rows: Vec<(Tree, usize)>,
 }
 
 impl ExtraRows {
-    /// Adds a row. It is a hint: rows beyond the maximum are ignored.
+    /// Adds a row to search. The row is a hint: rows beyond the maximum are ignored.
     #[inline]
     pub(crate) fn push(&mut self, (tree, key, bytes): KeyQuery<'_>) {
         if self.rows.len() < MAX_EXTRA_ROWS {
@@ -89,7 +91,7 @@ impl ExtraRows {
 pub(crate) struct RowBatch {
     bytes: Vec<u8>,
     rows: Vec<BatchRow>,
-    /// True if some values are references to large values.
+    /// True if some values are references to large values in place of the values themselves.
     has_references: bool,
     /// Number of ghosts that the scan has visited so far.
     pub(crate) ghosts: usize,
@@ -123,8 +125,8 @@ impl RowBatch {
         }
     }
 
-    /// Returns true if some values are references to large values, to be read by
-    /// [`Txn::read_referred`](crate::txn::transaction::Txn::read_referred).
+    /// Returns true if some values are references to large values.
+    /// [`Txn::read_referred`](crate::txn::transaction::Txn::read_referred) reads these values.
     #[inline]
     pub(crate) fn has_references(&self) -> bool {
         self.has_references
@@ -135,8 +137,8 @@ impl RowBatch {
         self.rows.truncate(n);
     }
 
-    /// Adds a row. `fill` appends its key and its value and returns the length of the key. Returns false if `fill` returns
-    /// none.
+    /// Adds a row. `fill` appends the key and the value of the row and returns the length of the key. Returns false if
+    /// `fill` returns `None`.
     #[inline]
     pub(crate) fn add(&mut self, position: usize, fill: impl FnOnce(&mut Vec<u8>) -> Option<usize>) -> bool {
         let start = self.bytes.len() as u32;
@@ -153,25 +155,25 @@ impl RowBatch {
         (0..self.len()).try_for_each(|i| visit(self.key(i), self.value(i)))
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     pub(crate) fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Row `i`.
+    /// Returns row `i`.
     #[inline]
     pub(crate) fn row(&self, i: usize) -> BatchRow {
         self.rows[i]
     }
 
-    /// Key of row `i`.
+    /// Returns the key of row `i`.
     #[inline]
     pub(crate) fn key(&self, i: usize) -> &[u8] {
         let (from, to) = self.rows[i].key;
         &self.bytes[from as usize..to as usize]
     }
 
-    /// Value of row `i`.
+    /// Returns the value of row `i`.
     #[inline]
     pub(crate) fn value(&self, i: usize) -> &[u8] {
         let (from, to) = self.rows[i].value;

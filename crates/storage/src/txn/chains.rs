@@ -1,31 +1,32 @@
-//! Chains of large values that a transaction has written or replaced, to find those that are unreferenced after its end.
+//! Chains of large values that a transaction has written or replaced. The list is used to find the chains that are
+//! unreferenced after the transaction's end.
 
 use crate::base::ids::Lsn;
 use crate::btree::Tree;
 use crate::btree::overflow::Chain;
 
-/// A chain that a transaction has written or replaced.
+/// A chain that a transaction has written or replaced, and its state.
 #[derive(Clone, Copy, Debug)]
 struct ChainRecord {
     tree: Tree,
     chain: Chain,
     chunks: usize,
-    /// The transaction's newest record before the records of the chain.
+    /// LSN of the transaction's newest record before the records about the chain.
     after: Lsn,
     state: ChainState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ChainState {
-    /// Written: unreferenced if the transaction is rolled back.
+    /// The chain was written: it is unreferenced if the transaction is rolled back.
     Written,
-    /// Replaced or deleted: unreferenced if the transaction commits.
+    /// The value of the chain was replaced or deleted: the chain is unreferenced if the transaction commits.
     Replaced,
-    /// Written and undone.
+    /// The chain was written and the write was undone.
     Undone,
 }
 
-/// The chains of a transaction.
+/// The list of chains of a transaction.
 #[derive(Debug, Default)]
 pub(crate) struct Chains {
     records: Vec<ChainRecord>,
@@ -37,7 +38,7 @@ impl Chains {
         self.records.push(ChainRecord { tree, chain, chunks: 0, after, state: ChainState::Written });
     }
 
-    /// Sets the number of chunks of the chain recorded last.
+    /// Sets the number of chunks of the chain that was recorded last.
     pub(crate) fn grows(&mut self, chunks: usize) {
         if let Some(last) = self.records.last_mut() {
             last.chunks = chunks;
@@ -59,7 +60,7 @@ impl Chains {
         }
     }
 
-    /// Removes all chains, and returns those that are unreferenced after the transaction's end, with their numbers of
+    /// Removes all chains. Returns the chains that are unreferenced after the transaction's end, with their numbers of
     /// chunks.
     pub(super) fn unwanted(&mut self, committed: bool) -> impl Iterator<Item = (Tree, Chain, usize)> {
         let state = if committed { ChainState::Replaced } else { ChainState::Written };

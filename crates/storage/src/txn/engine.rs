@@ -16,7 +16,7 @@ use crate::buffer::BufferPool;
 use crate::lock::LockTable;
 use crate::log::Log;
 
-/// The engine below the tables.
+/// The shared state of a database's engine, below the tables.
 #[derive(Debug)]
 pub(crate) struct Engine {
     /// Number of the open database, unique in this process.
@@ -30,7 +30,8 @@ pub(crate) struct Engine {
     pub(crate) clock: Clock,
     pub(crate) durability: Durability,
     pub(crate) isolation: Isolation,
-    /// True if threads drive the log and the cleaner. If false, the waiting transaction drives them.
+    /// True if service threads drive the log and the cleaner. If false, a transaction that waits for them drives them
+    /// itself.
     pub(crate) driven: Arc<AtomicBool>,
 }
 
@@ -43,10 +44,10 @@ impl Engine {
         self.log.make_durable(end, self.driven.load(Ordering::Acquire), &*self.hook)
     }
 
-    /// Waits until the transaction's result may be reported: the log before `end` is durable.
+    /// Waits until the result of a transaction may be reported: until the log before `end` is durable.
     ///
     /// # Errors
-    /// `Poisoned` if that can never happen.
+    /// `Poisoned` if the log before `end` can never become durable.
     pub(crate) fn wait_to_answer(&self, end: Lsn) -> Result<(), StorageError> {
         if is_mutant(Mutant::AckBeforeFlush) {
             return Ok(());
@@ -63,13 +64,13 @@ impl Engine {
         if self.durability == Durability::Sync { self.wait_to_answer(end) } else { self.poison.check() }
     }
 
-    /// Returns the error for the case that every slot is taken.
+    /// Returns the error for a transaction that finds every slot taken.
     #[cold]
     pub(super) fn too_many(&self) -> StorageError {
         StorageError::TooManyTransactions { limit: self.slots.limit() }
     }
 
-    /// Returns the context of a structure modification.
+    /// Returns the context of a structure modification in the pool and the log of this database.
     #[inline]
     pub(crate) fn structure_change(&self, slot: SlotId) -> StructureChange<'_> {
         StructureChange { pool: &self.pool, log: &self.log, slot, for_undo: false }

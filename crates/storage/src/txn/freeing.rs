@@ -4,14 +4,15 @@
 use super::slot_state::SlotState;
 use super::transaction::Txn;
 
-/// Maximum number of chunks that the end of a transaction removes itself. The rest is removed like other ghosts.
+/// Maximum number of chunks that the end of a transaction removes itself. The remaining chunks are removed like other
+/// ghosts.
 const MAX_FREED_CHUNKS: usize = 1 << 20;
-/// Capacity in bytes above which a buffer of a slot is freed when its transaction ends.
+/// Maximum capacity in bytes of a slot's buffer that is kept after the end of a transaction.
 const MAX_KEPT_BYTES: usize = 64 << 10;
 
 impl Txn<'_> {
-    /// Removes unreferenced chains. Called once the transaction has ended. Chains that cannot be removed are left to be
-    /// removed like other ghosts.
+    /// Removes unreferenced chains. Called once the transaction has ended. Chains that cannot be removed here are removed
+    /// later like other ghosts.
     #[cold]
     pub(super) fn free_chains(&mut self, committed: bool) {
         let engine = self.engine;

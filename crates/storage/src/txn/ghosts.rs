@@ -1,16 +1,16 @@
 //! Runs of ghosts that a transaction need not scan twice.
 //!
 //! A transaction that repeatedly takes the first row of a range (a queue) leaves a ghost each time, and its ghosts cannot be
-//! removed before it ends. So a scan records a range in which it found only ghosts, and the next scan from there begins
-//! after the range. This is sound if scans lock gaps: the transaction holds locks on all keys and gaps of such a run until
+//! removed before it ends. So a scan records a range in which it found only ghosts, and the next scan that begins there
+//! skips the range. This is sound if scans lock gaps: the transaction holds locks on all keys and gaps of such a run until
 //! its end. So a row can enter the run only by the transaction's own insert, which discards the run, or by a rollback to a
 //! savepoint, which discards all runs.
 
 use crate::base::ids::IndexId;
 
-/// Minimum number of ghosts of a run in one scan to be recorded.
+/// Minimum number of ghosts that one scan must find in a run to record the run.
 pub(crate) const MIN_GHOSTS: usize = 16;
-/// Maximum number of recorded runs.
+/// Maximum number of recorded runs of a transaction.
 const MAX_RUNS: usize = 4;
 
 /// Key range of an index, from `from` up to but not including `to`, that contains only ghosts.
@@ -25,7 +25,7 @@ struct Run {
 #[derive(Debug, Default)]
 pub(crate) struct GhostRuns {
     runs: Vec<Run>,
-    /// Index of the run that was replaced last.
+    /// Position in `runs` of the run that will be replaced next.
     oldest: usize,
 }
 
@@ -43,13 +43,13 @@ impl GhostRuns {
         }
     }
 
-    /// Discards the runs of an index, because a row may have been added to it.
+    /// Discards the runs in an index, because a row may have been added to the index.
     #[cold]
     pub(crate) fn forget(&mut self, index: IndexId) {
         self.runs.retain(|run| run.index != index);
     }
 
-    /// Returns the end of the run that contains `key`.
+    /// Returns the end of the run that contains `key`. `None` if no run contains it.
     pub(crate) fn end_of(&self, index: IndexId, key: &[u8]) -> Option<&[u8]> {
         let holds = |run: &&Run| run.index == index && run.from.as_slice() <= key && key < run.to.as_slice();
         self.runs.iter().find(holds).map(|run| run.to.as_slice())
@@ -98,7 +98,7 @@ mod tests {
         first.map(|row| row.unwrap().0)
     }
 
-    /// Number of ghosts that the last scan visited.
+    /// Returns the number of ghosts that the last scan visited.
     fn passed(tx: &mut Transaction<'_>) -> usize {
         tx.txn.get_mut().slot.state().batch.ghosts
     }
@@ -136,18 +136,18 @@ mod tests {
         assert_eq!(within, []);
         let up_to: Vec<_> = tx.range(&QUEUE, 10..=100).unwrap().collect::<Result<_, TxnError>>().unwrap();
         assert_eq!(up_to, [(100, 100)]);
-        // An insert of its own.
+        // The transaction makes an insert of its own.
         tx.insert(&QUEUE, &40, &0).unwrap();
         assert_eq!(first(&mut tx, 0), Some(40));
         tx.delete(&QUEUE, &40).unwrap();
         take(&mut tx, 100..120);
-        // A statement that is undone.
+        // A statement is undone.
         let savepoint = tx.txn.get_mut().savepoint();
         take(&mut tx, 120..160);
         tx.txn.get_mut().rollback_to(savepoint).unwrap();
         assert_eq!(first(&mut tx, 0), Some(120));
         drop(tx);
-        // The next transaction in the slot, which did not create these ghosts.
+        // The next transaction in the slot did not create these ghosts.
         let mut tx = db.begin_at(Isolation::Serializable).unwrap();
         assert_eq!(first(&mut tx, 0), Some(0));
     }

@@ -1,10 +1,10 @@
-//! Remembered positions of announced keys, by lock name.
+//! Remembered positions of announced keys, indexed by lock name.
 
 use crate::base::ids::PageId;
 use crate::latch::Version;
 use crate::lock::LockName;
 
-/// Number of sets of remembered positions, and number of positions per set.
+/// Number of sets of remembered positions, and number of positions in each set.
 const SETS: usize = 16;
 const WAYS: usize = 4;
 
@@ -21,12 +21,12 @@ impl LeafSpot {
     pub(crate) const NONE: LeafSpot = LeafSpot { frame: 0, version: Version::NEVER, position: 0 };
 }
 
-/// Position at which a key with this lock name was found. Several keys may share the name.
+/// Position at which a key with this lock name was found. Several keys may share a lock name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RememberedPosition {
     pub(crate) name: LockName,
     pub(crate) spot: LeafSpot,
-    /// Leaf that the frame held at that version.
+    /// Number of the leaf that the frame held at the version of `spot`.
     pub(crate) leaf: PageId,
     /// True if the key existed. Otherwise `spot` is the position at which it would be inserted.
     pub(crate) exact: bool,
@@ -38,11 +38,11 @@ impl RememberedPosition {
         RememberedPosition { name: LockName::NONE, spot: LeafSpot::NONE, leaf: PageId::NONE, exact: false };
 }
 
-/// Positions whose names have the same low bits.
+/// Set of remembered positions whose lock names have the same low bits.
 #[derive(Clone, Copy, Debug)]
 struct PositionSet {
     places: [RememberedPosition; WAYS],
-    /// Index, modulo the number of entries, of the entry to overwrite next: the oldest.
+    /// Index in `places`, modulo its length, of the oldest entry, which is overwritten next.
     next: u8,
 }
 

@@ -1,4 +1,4 @@
-//! Private state of a running transaction: its records, and reusable buffers.
+//! Private state of a running transaction: its record numbers, and reusable buffers.
 
 use super::buffers::{EncodedBuffers, ExtraRows, RowBatch};
 use super::chains::Chains;
@@ -17,7 +17,7 @@ pub(crate) struct SlotState {
     pub(crate) sequence: u64,
     /// Number of the running transaction, assigned at its first record.
     pub(crate) txn: TxnId,
-    /// Newest record of the running transaction that is in effect (not undone). Zero if there is none.
+    /// LSN of the running transaction's newest record that is in effect (not undone). Zero if there is no such record.
     pub(crate) last: Lsn,
     pub(crate) rec: RecordBuf,
     /// Key under construction: of a secondary index entry or of a scan.
@@ -32,19 +32,19 @@ pub(crate) struct SlotState {
     pub(crate) after: Vec<u8>,
     /// Rows of a scan, copied out of a leaf.
     pub(crate) batch: RowBatch,
-    /// Position of a scan, and the position at which it continues.
+    /// Key at which a scan is, and key at which the scan continues.
     pub(crate) cursors: (Vec<u8>, Vec<u8>),
-    /// Parts of several rows, before and after the change.
+    /// Parts of several rows, before and after a change.
     pub(crate) heads: Vec<u8>,
     /// Large value of a scanned row.
     pub(crate) large: Vec<u8>,
     /// Chains of large values that the transaction has written or replaced.
     pub(crate) chains: Chains,
-    /// True if there are such chains, or if a buffer may hold a large value.
+    /// True if `chains` is not empty, or if a buffer may hold a large value.
     pub(crate) handled_large: bool,
     /// Runs of ghosts that the transaction's scans can skip.
     pub(crate) ghosts: GhostRuns,
-    /// Additional rows to search with the next group of keys.
+    /// Additional rows to search together with the next group of keys.
     pub(crate) extra_rows: ExtraRows,
     /// Remembered positions of announced keys.
     pub(crate) positions: PositionCache,

@@ -18,10 +18,10 @@ pub(crate) struct Txn<'db> {
     pub(crate) slot: SlotGuard<'db>,
     pub(crate) age: Age,
     pub(crate) isolation: Isolation,
-    /// True if a statement on several rows searches for all of them in one group lookup.
+    /// True if a statement on several rows searches for all rows in one group lookup.
     pub(crate) finds_together: bool,
     ended: bool,
-    /// True if a statement failed and could not be undone completely: the transaction can only be rolled back.
+    /// True if a statement failed and could not be undone completely. The transaction can then only be rolled back.
     broken: bool,
     reserved: ReservedSpace,
 }
@@ -39,7 +39,7 @@ impl Engine {
         Ok(Txn::begin(self, slot, isolation, age))
     }
 
-    /// Begins a transaction of the engine's own, which takes no slot of a user.
+    /// Begins one of the engine's own transactions, which takes no slot for users.
     ///
     /// # Errors
     /// `TooMuchMaintenance` if all slots for such transactions are taken. `Poisoned` as for [`Engine::begin`].
@@ -59,8 +59,8 @@ impl Engine {
         self.begin_system(SystemPurpose::Catalog)
     }
 
-    /// Begins a transaction of the engine's own that takes shared table locks and writes no rows. `None` while another
-    /// transaction of this kind runs.
+    /// Begins one of the engine's own transactions that takes shared table locks and writes no rows. Returns `None` while
+    /// another transaction of this purpose runs.
     ///
     /// # Errors
     /// As [`Engine::begin`].
@@ -72,7 +72,7 @@ impl Engine {
 }
 
 impl<'db> Txn<'db> {
-    /// Begins a transaction in a claimed slot. Draws an age if `age` is `None`.
+    /// Begins a transaction in a claimed slot. If `age` is `None`, assigns a new age.
     #[inline]
     pub(super) fn begin(
         engine: &'db Engine,
@@ -100,7 +100,8 @@ impl<'db> Txn<'db> {
         }
     }
 
-    /// Begins a record. If it is the transaction's first, assigns a number and makes the transaction visible to checkpoints.
+    /// Begins a record. If it is the transaction's first record, assigns a transaction number and makes the transaction
+    /// visible to checkpoints.
     #[inline]
     pub(crate) fn begin_record(&mut self, kind: RecordKind) {
         if self.slot.peek().last == Lsn::ZERO {
@@ -114,10 +115,11 @@ impl<'db> Txn<'db> {
         state.rec.begin(kind as u8, state.txn, state.last);
     }
 
-    /// Appends the current record. The caller has latched the changed page, whose LSN is `after`.
+    /// Appends the current record. The caller has latched the changed page, whose current LSN is `after`.
     ///
     /// # Errors
-    /// See [`AppendError`]. If space was missing, the caller unlatches the page, obtains space and begins again.
+    /// See [`AppendError`]. If log space was missing, the caller unlatches the page, obtains space and begins the record
+    /// again.
     #[inline]
     pub(crate) fn append(&mut self, after: Lsn) -> Result<Lsn, AppendError> {
         let state = self.slot.state();
@@ -127,7 +129,8 @@ impl<'db> Txn<'db> {
         Ok(lsn)
     }
 
-    /// Like [`Txn::append`], for a record with this number of sections. Each section is undone with a record of its own.
+    /// Like [`Txn::append`], for a record with `sections` sections. Each section is undone with a compensation record of its
+    /// own.
     #[inline]
     pub(crate) fn append_several(&mut self, after: Lsn, sections: usize) -> Result<Lsn, AppendError> {
         let lsn = self.append(after)?;
@@ -135,19 +138,19 @@ impl<'db> Txn<'db> {
         Ok(lsn)
     }
 
-    /// Reserves space for shrinking one more row of a tree. The caller holds no latch.
+    /// Reserves the space that undo needs if one more row of the tree shrinks. The caller holds no latch.
     ///
     /// # Errors
     /// No space on the device.
     #[cold]
     pub(crate) fn reserve_for_shrink(&mut self, tree: Tree) -> Result<(), StorageError> {
         let change = self.engine.structure_change(self.slot.peek().id);
-        // A hint: the root may leave the pool and return.
+        // The level is a hint, because the root may leave the pool and return.
         let levels = u64::from(change.pool.get_or_load(tree.root)?.bytes().level()) + 1;
         self.reserved.reserve(change, levels)
     }
 
-    /// Returns true if space is reserved for shrinking a row.
+    /// Returns true if space is reserved for the undo of one more row that shrinks.
     #[inline]
     pub(crate) fn may_shorten(&self) -> bool {
         self.reserved.covers_one()
@@ -160,7 +163,7 @@ impl<'db> Txn<'db> {
         self.engine.log.add_undo_bytes(self.slot.peek().id, bytes);
     }
 
-    /// Returns a position to which [`Txn::rollback_to`] can return.
+    /// Returns the current position in the transaction, to which [`Txn::rollback_to`] can return.
     pub(crate) fn savepoint(&self) -> Lsn {
         self.slot.peek().last
     }
@@ -170,14 +173,14 @@ impl<'db> Txn<'db> {
         self.broken = true;
     }
 
-    /// Returns true if part of a statement remains, so that the transaction must not commit.
+    /// Returns true if part of a failed statement is still in effect, so that the transaction must not commit.
     #[inline]
     pub(crate) fn is_broken(&self) -> bool {
         self.broken
     }
 
-    /// Commits: appends the commit record and releases all locks at once (early lock release). The data that it has read or
-    /// written is durable when the log is flushed up to the returned position.
+    /// Commits the transaction: appends the commit record and releases all locks at once (early lock release). The data that
+    /// the transaction has read or written is durable when the log is flushed up to the returned position.
     ///
     /// # Errors
     /// Fails if the instance is closed to commits. The transaction is then rolled back in memory as far as possible.
@@ -196,7 +199,7 @@ impl<'db> Txn<'db> {
             let appended = self.engine.log.append_reserved(state.id, &mut state.rec, Lsn::ZERO);
             end = state.rec.end();
             self.engine.log.end_txn(state.id);
-            // Also if the append failed: a checkpoint may be waiting for this.
+            // This also runs if the append failed, because a checkpoint may be waiting for the end of the transaction.
             self.slot.ended();
             appended?;
         }
@@ -209,7 +212,7 @@ impl<'db> Txn<'db> {
         if !wrote {
             // The transaction may have announced a record and then written none.
             self.slot.ended();
-            // The data that it has read may come from a commit that is not durable yet.
+            // The transaction may have read data of a commit that is not durable yet.
             end = if is_mutant(Mutant::AckReadsAtOnce) { Lsn::ZERO } else { self.engine.log.tail() };
         }
         if self.slot.peek().handled_large {
@@ -219,10 +222,10 @@ impl<'db> Txn<'db> {
     }
 
     /// Undoes everything after the savepoint. Releases the space that was reserved for this undo, so a transaction may
-    /// return to one savepoint any number of times.
+    /// return to the same savepoint any number of times.
     ///
-    /// If no record is in effect after that, the transaction has ended for the log and for checkpoints. Later records get a
-    /// number of their own.
+    /// If no record is in effect after the undo, the transaction has ended for the log and for checkpoints. Later records
+    /// get a transaction number of their own.
     ///
     /// # Errors
     /// Fails if a page cannot be read, or if the log accepts no more records. The transaction is then broken: it can only be
@@ -230,7 +233,7 @@ impl<'db> Txn<'db> {
     pub(crate) fn rollback_to(&mut self, savepoint: Lsn) -> Result<(), StorageError> {
         let engine = self.engine;
         if let Err(error) = engine.poison.check_memory() {
-            // Undo changes pages, and the pages in memory are no longer sound.
+            // Undo would change pages, and the pages in memory are no longer sound.
             self.broken = true;
             return Err(error);
         }
@@ -266,7 +269,7 @@ impl<'db> Txn<'db> {
         Ok(())
     }
 
-    /// Reports to the log and to checkpoints that no record of the transaction is in effect.
+    /// Reports to the log and to checkpoints that no record of the transaction is in effect any more.
     fn end_rollback(&mut self, victim: &Victim) -> Result<(), StorageError> {
         self.slot.ending(victim.txn);
         let state = self.slot.state();
@@ -277,7 +280,7 @@ impl<'db> Txn<'db> {
         appended.map(drop)
     }
 
-    /// Undoes everything and releases all locks. Returns the position that must be durable before the result may be
+    /// Undoes everything and releases all locks. Returns the log position that must be durable before the result may be
     /// reported.
     ///
     /// # Errors
@@ -298,8 +301,8 @@ impl<'db> Txn<'db> {
             }
             result = self.undo_all();
             if let Err(error) = &result {
-                // An incomplete rollback remains in memory, and its locks are released. So no transaction may read any more,
-                // not even a read-only one. Restart completes the rollback.
+                // An incomplete rollback remains in memory, and the transaction's locks are released. So no transaction may
+                // read any more, not even a read-only transaction. Restart completes the rollback.
                 self.engine.poison.mark_inconsistent(&error.as_cause(), self.engine.log.durable());
             }
         }
@@ -354,7 +357,7 @@ mod tests {
             db.table(&NUMBERS).unwrap();
             let info = db.catalog.table(2).unwrap();
             for n in 0..20u64 {
-                // Read-only transactions get no number.
+                // Read-only transactions get no transaction number.
                 db.transact(|tx| tx.get(&NUMBERS, &n)).unwrap();
                 let mut one = db.engine.begin(Isolation::Serializable, None).unwrap();
                 let mut other = db.engine.begin(Isolation::Serializable, None).unwrap();
@@ -362,7 +365,7 @@ mod tests {
                     txn.insert(&info.primary, &(100 * life + key).to_be_bytes(), &[0; 8]).unwrap();
                     let number = txn.slot.peek().txn;
                     assert!(number.0 > 0 && numbers.insert(number), "{number:?} a second time, in life {life}");
-                    // All records of one transaction have the same number.
+                    // All records of one transaction have the same transaction number.
                     txn.insert(&info.primary, &(1000 + 100 * life + key).to_be_bytes(), &[0; 8]).unwrap();
                     assert_eq!(txn.slot.peek().txn, number);
                 }
@@ -373,7 +376,7 @@ mod tests {
         }
     }
 
-    /// A rollback to a savepoint restores the amount of work to undo, and the space reserved for it.
+    /// Checks that a rollback to a savepoint restores the amount of work to undo, and the space reserved for it.
     #[test]
     fn going_back_again_and_again_costs_what_is_undone() {
         const ROWS: Table<u64, Vec<u8>> = Table::new("rows");
@@ -404,9 +407,9 @@ mod tests {
                 txn.rollback_to(savepoint).unwrap();
                 assert_eq!((txn.savepoint(), owed(&txn)), (savepoint, owed_before), "turn {turn}");
             }
-            // Pages for splits above the leaves are reserved once.
+            // Pages for splits above the leaves are reserved once for all rows.
             assert!(db.engine.pool.reserve_pages(0) <= kept_before + 8);
-            // Like restart, from the newest record on.
+            // Follows the records from the newest record on, like restart.
             txn.insert(&info.primary, &key(9_000), &[0; 8]).unwrap();
             let (mut at, mut steps) = (txn.savepoint(), 0);
             while at > Lsn::ZERO {
@@ -423,7 +426,8 @@ mod tests {
         assert!(rows.len() == 100 && rows.iter().all(|(_, row)| *row == [1; 100]));
     }
 
-    /// The space reserved for undo is sufficient for every kind of change: the compensation records are not longer in total.
+    /// Checks that the space reserved for undo is sufficient for every kind of change: the compensation records are not
+    /// longer in total.
     #[test]
     fn undo_takes_no_more_log_than_was_kept() {
         const ROWS: Table<u64, Vec<u8>> = Table::new("rows");
@@ -457,7 +461,7 @@ mod tests {
             statement(&mut txn);
             let (kept, before) = (txn.engine.log.undo_bytes_of(txn.slot.peek().id), txn.engine.log.tail().0);
             let end = txn.rollback().unwrap();
-            // The end record is not part of the reservation, like the record of a commit.
+            // The end record is not part of the reservation, nor is a commit record.
             assert!(end.0 - before <= kept + 32 + UNDO_HEAD, "statement {number}: {} of {kept}", end.0 - before);
         }
     }

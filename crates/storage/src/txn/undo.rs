@@ -1,7 +1,8 @@
-//! Undo of the sections of data records: by key, each with a compensation record that is never undone itself.
+//! Undo of the sections of data records. Undo finds rows by key, and appends for each section a compensation record, which
+//! is never undone itself.
 //!
-//! A rollback of a running transaction and the undo pass of restart use the same code. It takes no locks: the running
-//! transaction still holds its own, and at restart there is no other transaction.
+//! A rollback of a running transaction and the undo pass of restart use the same code. The code takes no locks: the running
+//! transaction still holds its own locks, and at restart there is no other transaction.
 
 use crate::base::error::StorageError;
 use crate::base::ids::{Lsn, TxnId};
@@ -13,7 +14,7 @@ use crate::buffer::frame::{Frame, FrameWrite};
 use crate::latch::Version;
 use crate::log::{AppendError, BackwardReader, RecordBuf, RecordKind, UNDO_HEAD};
 
-/// Number of bytes of log for undoing a further section of a record, in addition to the section's own bytes: a record
+/// Number of bytes of log for the undo of each further section of a record, in addition to the section's own bytes: a record
 /// header, and the fields that the section omits because the preceding section contains them.
 pub(crate) const UNDO_PER_SECTION: u64 = 64;
 
@@ -21,26 +22,27 @@ pub(crate) const UNDO_PER_SECTION: u64 = 64;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Victim {
     pub(crate) txn: TxnId,
-    /// Newest record of the transaction that is in effect. A compensation record if the transaction has been partly undone.
+    /// LSN of the transaction's newest record that is in effect. It may be a compensation record if the transaction has been
+    /// partly undone.
     pub(crate) last: Lsn,
 }
 
 /// Result of a rollback.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct UndoResult {
-    /// The victim's newest record that is in effect, at or before the savepoint. Zero if there is none.
+    /// LSN of the victim's newest record that is in effect, at or before the savepoint. Zero if there is none.
     pub(crate) last_in_effect: Lsn,
-    /// Number of bytes of log that were reserved for undoing the undone records.
+    /// Number of bytes of log that were reserved for the undo of the undone records.
     pub(crate) owed: u64,
-    /// Number of rows that had shrunk in the undone records.
+    /// Number of rows that the undone records had shortened.
     pub(crate) shortened: u64,
 }
 
 /// Undoes the victim's changes after `savepoint`, following its records backwards (ARIES, section 6.4). `bytes` is a scratch
 /// buffer.
 ///
-/// Reads only the records that it undoes: a record names, as its predecessor, the newest record in effect at that time, and
-/// a compensation record names the record with which undo continues.
+/// Reads only the records that it undoes: a record names, as its predecessor, the newest record that was in effect when it
+/// was appended, and a compensation record names the record with which undo continues.
 ///
 /// # Errors
 /// Fails if a page or the log cannot be read, or if there is no space for a split. Changes undone before the error stay
@@ -81,7 +83,8 @@ pub(crate) fn roll_back(
                 undone.owed += record.end.0 - at.0 + UNDO_HEAD + others.len() as u64 * UNDO_PER_SECTION;
                 record.prev
             }
-            // The first word is the position at which undo continues: changes that this record undid are not undone twice.
+            // The first word of the body is the LSN at which undo continues: changes that this record undid are not undone
+            // twice.
             Some(RecordKind::Compensation) => {
                 record.body.first_chunk().map_or(record.prev, |b| Lsn(u64::from_le_bytes(*b)))
             }
@@ -96,8 +99,8 @@ pub(crate) fn roll_back(
     Ok(UndoResult { last_in_effect: at, shortened: rollback.shortened, ..undone })
 }
 
-/// Leaf of the row undone last, in its state after that. Rows written one after the other are often neighbours, so the next
-/// row is searched here before the tree is descended.
+/// Leaf of the row that was undone last, in its state after the undo. Rows that were written one after the other are often
+/// neighbours, so the next row is searched in this leaf before the tree is descended.
 struct LastLeaf<'p> {
     tree: Tree,
     frame: &'p Frame,
@@ -110,14 +113,14 @@ struct Rollback<'a> {
     rec: &'a mut RecordBuf,
     victim: &'a mut Victim,
     leaf: Option<LastLeaf<'a>>,
-    /// Number of undone rows that the victim had shrunk.
+    /// Number of undone rows that the victim had shortened.
     shortened: u64,
 }
 
 impl<'a> Rollback<'a> {
-    /// Undoes a section, unless it has already been undone. Undo of a record with several sections runs from its end, and
-    /// restarts there after a crash; sections undone before are recognised by their effect. `next` is the record with which
-    /// undo continues.
+    /// Undoes a section, unless the section has already been undone. Undo of a record with several sections runs from the
+    /// end of the record, and restarts at the end after a crash; sections that were undone before are recognised by their
+    /// effect. `next` is the record with which undo continues.
     ///
     /// # Errors
     /// Fails if a page cannot be read, or if there is no space for a split.
@@ -128,7 +131,7 @@ impl<'a> Rollback<'a> {
             | PageChange::Patch { at, .. }
             | PageChange::Replace { at, .. }
             | PageChange::Mark { at, .. } => (at.tree, at.key),
-            // The other sections are redo only.
+            // The other sections are redo-only.
             _ => return Ok(()),
         };
         let (longest, is_shorter) = match section {
@@ -143,7 +146,7 @@ impl<'a> Rollback<'a> {
         if is_mutant(Mutant::SkipIndexUndo)
             && matches!(section, PageChange::Insert { value, .. } if !value.is_empty() && key.ends_with(value))
         {
-            // The key of an index entry ends with the row's key.
+            // The section inserts an index entry: the entry's key ends with the row's key, which is the entry's value.
             return Ok(());
         }
         loop {
@@ -154,7 +157,7 @@ impl<'a> Rollback<'a> {
             let at = RowAt { page: leaf.frame().page_id(), tree, position, key };
             let back = match *section {
                 PageChange::Insert { .. } if exact && !ghost => PageChange::Mark { at, ghost: true },
-                // Undone before the crash; the ghost may have been removed since.
+                // The section was undone before the crash, and the ghost may have been removed since.
                 PageChange::Insert { .. } => {
                     leaf.release_unchanged();
                     return Ok(());
@@ -189,16 +192,18 @@ impl<'a> Rollback<'a> {
         }
     }
 
-    /// Finds the leaf of a key and its position there. The caller validates the guard before it relies on them.
+    /// Finds the leaf of a key and the key's position in the leaf. The caller validates the guard before it relies on the
+    /// result.
     #[inline]
     fn find(&mut self, tree: Tree, key: &[u8]) -> Result<LeafAt<'a>, StorageError> {
         let pool = self.change.pool;
-        // The remembered leaf is used at most once: if it does not help, the next change sets another one.
+        // The remembered leaf is used at most once: if it is not the leaf of the key, the next change remembers another
+        // leaf.
         if let Some(last) = self.leaf.take()
             && last.tree == tree
         {
             let read = last.frame.read(pool.latches());
-            // If its version is unchanged, the frame still holds that page, with these fences.
+            // If the version is unchanged, the frame still holds the remembered page, with the same fences.
             if read.version() == last.version && read.page().covers(key) {
                 let (position, exact) = read.page().lower_bound(key);
                 return Ok(LeafAt { read, position, exact });
@@ -207,7 +212,7 @@ impl<'a> Rollback<'a> {
         tree.find(pool, key)
     }
 
-    /// Appends the compensation record, applies its change and unlatches the leaf.
+    /// Appends the compensation record, applies the change to the leaf, and unlatches the leaf.
     fn write(
         &mut self,
         tree: Tree,

@@ -7,7 +7,7 @@
 //! | [`driver`] | terminals, runners, pacing, measurement |
 //! | [`report`] | the report of a command as data, text and files |
 //! | `peers` | runs of the workload on engines of other crates (feature `peers`) |
-//! | [`checkers`] | checkers that drive the engine, or judge its results, from outside the workload |
+//! | [`checkers`] | checkers that run the engine or check its results, independent of the workload |
 //!
 //! The command is the package `tpcc`; servers are `tpcc-pg`, experiments and pages `tpcc-lab`.
 

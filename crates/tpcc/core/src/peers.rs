@@ -1,4 +1,4 @@
-//! The workload on engines of other crates: load, standard mix, consistency conditions.
+//! Runs the workload on engines of other crates: load, standard mix, consistency conditions.
 
 use std::io;
 use std::path::Path;
@@ -37,9 +37,9 @@ const LOADED_AT: u64 = 1_700_000_000_000_000;
 pub struct MixPlan {
     /// Number of threads. Each has four terminals, which send one transaction after the other.
     pub workers: usize,
-    /// Duration of the measurement. The warm-up before it takes a tenth of this.
+    /// Duration of the measurement. The warm-up before the measurement takes a tenth of this duration.
     pub duration: Duration,
-    /// Seed of the inputs.
+    /// Seed of the input generator.
     pub seed: u64,
 }
 

@@ -5,16 +5,16 @@
 /// Number of 64-byte lines of code that [`run`] executes.
 #[cfg(target_arch = "x86_64")]
 pub(crate) const LINES: u64 = 2048;
-/// Other targets have no such code.
+/// Number of lines on other targets, which have no such code.
 #[cfg(not(target_arch = "x86_64"))]
 pub const LINES: u64 = 0;
 
-/// Jumps from line to line through 128 KiB of code. Replaces every line of an instruction cache of at most that size.
+/// Jumps from line to line through 128 KiB of code, and so replaces every line of an instruction cache of at most 128 KiB.
 #[cfg(target_arch = "x86_64")]
 #[inline(never)]
 pub(crate) fn run() {
-    // SAFETY: each jump leads to the next line of the block, over bytes that are never executed, and the last one to the end
-    // of the block. The code changes no register, no memory and no flag.
+    // SAFETY: each jump leads to the next line of the block, over bytes that are never executed, and the last jump leads to
+    // the end of the block. The code changes no register, no memory and no flag.
     unsafe {
         std::arch::asm!(
             ".p2align 6",
@@ -31,11 +31,11 @@ pub(crate) fn run() {
 #[cfg(not(target_arch = "x86_64"))]
 pub fn run() {}
 
-/// Number of instructions of a round of [`mixed`]; 0 on targets without this code.
+/// Number of instructions in a round of [`mixed`]; 0 on targets without such code.
 pub(crate) const ROUND: u64 = if cfg!(target_arch = "x86_64") { 16 } else { 0 };
 
-/// Executes an instruction mix like that of a database, without stalls. Of 16 instructions 5 read memory, 2 write memory, 3
-/// are predictable branches, and the rest compute on four dependency chains. Executes at least one round.
+/// Executes an instruction mix similar to the mix of a database, without stalls. Of 16 instructions 5 read memory, 2 write
+/// memory, 3 are predictable branches, and the rest compute on four dependency chains. Executes at least one round.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(crate) fn mixed(rounds: u64, memory: &mut [u64; 8]) {

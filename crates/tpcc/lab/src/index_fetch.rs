@@ -25,15 +25,15 @@ use tpcc_core::workload::error::Error;
 use tpcc_core::workload::settings::SwitchPoints;
 use tpcc_core::workload::settings::TeamUnit;
 
-/// Number of rows of the table and bytes of a row, as in the paper.
+/// Number of rows of the table, and size of a row in bytes, as in the paper.
 const ROWS: u64 = 100_000;
 const ROW: usize = 25 * size_of::<u32>();
 const TABLE: Table<(), ()> = Table::new("fetched");
-/// Fetches per transaction.
+/// Number of fetches per transaction.
 const PER_TRANSACTION: u64 = 100;
-/// Stack size of a fiber.
+/// Stack size of a fiber, in bytes.
 const STACK_BYTES: usize = 64 << 10;
-/// Transaction slots beyond one for each fiber.
+/// Number of transaction slots in addition to one slot per fiber.
 const SPARE_TRANSACTIONS: usize = 8;
 
 /// Parameters of a run.
@@ -41,12 +41,12 @@ const SPARE_TRANSACTIONS: usize = 8;
 pub struct IndexFetchPlan {
     /// Number of fibers.
     pub threads: usize,
-    /// Fetches per fiber.
+    /// Number of fetches per fiber.
     pub fetches: u64,
     /// Context-switch points inside a fetch.
     pub points: SwitchPoints,
-    /// If true, other code fills the instruction cache before each round; the first fiber of the round runs it. If fibers do
-    /// not switch inside a fetch, it runs before each fetch.
+    /// If true, other code fills the instruction cache before each round. The first fiber of the round runs that code. If
+    /// fibers do not switch inside a fetch, the code runs before each fetch.
     pub cold: bool,
 }
 
@@ -136,8 +136,8 @@ fn load(db: &Database) -> Result<OpenTable<Raw, Raw>, TxnError> {
         load.push_raw(&key.to_be_bytes(), &row)?;
     }
     load.finish()?;
-    // The bulk load leaves pages that have to be read from the disk. All rows are read now, so that fetches find them in
-    // memory.
+    // The bulk load leaves pages that have to be read from the disk. All rows are read once, so that fetches find their
+    // pages in memory.
     let tx = db.begin()?;
     for key in 0..ROWS {
         tx.raw().read(&rows, &key.to_be_bytes(), |_| ())?;
@@ -146,18 +146,18 @@ fn load(db: &Database) -> Result<OpenTable<Raw, Raw>, TxnError> {
     Ok(rows)
 }
 
-/// Progress of the fibers.
+/// Progress of all fibers.
 #[derive(Default)]
 struct FetchProgress {
     /// True if no point of a fetch is live: the fiber that begins a fetch finishes it without a switch.
     uninterrupted: bool,
-    /// Number of fetches that all fibers have finished.
+    /// Total number of fetches that the fibers have finished.
     finished_fetches: Cell<u64>,
     /// Number of rounds for which the instruction cache was emptied.
     cold_rounds: Cell<u64>,
 }
 
-/// Releases the other fibers when a fiber ends, also by an error or a panic, so that no fiber waits for a fiber that has
+/// Releases the other fibers when a fiber ends, even after an error or a panic. No fiber then waits for a fiber that has
 /// ended.
 struct ReleaseOnExit<'a>(&'a FetchProgress);
 
@@ -167,7 +167,7 @@ impl Drop for ReleaseOnExit<'_> {
     }
 }
 
-/// Body of a fiber. Returns the number of lines of other code that it executed.
+/// Runs the fetches of one fiber. Returns the number of lines of other code that the fiber executed.
 fn run_fiber(
     db: &Database,
     rows: &OpenTable<Raw, Raw>,
@@ -179,7 +179,7 @@ fn run_fiber(
     let mut random = number as u64;
     let mut other_lines = 0;
     let mut sum = 0;
-    // Number of fetches of all fibers at which the round ends.
+    // Total number of finished fetches at which the current round ends.
     let mut round = 0;
     let mut left = plan.fetches;
     while left > 0 {

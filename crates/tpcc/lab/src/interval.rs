@@ -14,8 +14,8 @@ pub(crate) struct Ratio {
 const DRAWS: usize = 1_000;
 
 impl Ratio {
-    /// Ratio of sums that were measured in pairs, one after the other. The interval is a bootstrap over the pairs, which are
-    /// resampled with replacement.
+    /// Computes the ratio of sums that were measured in pairs, one pair after the other. The interval is a bootstrap over
+    /// the pairs, which are resampled with replacement.
     pub(crate) fn of(sums: &[f64], base: &[f64]) -> Ratio {
         let mut random = Random::stream(1, sums.len() as u64);
         let last = sums.len().saturating_sub(1) as u32;

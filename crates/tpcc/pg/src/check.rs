@@ -1,5 +1,5 @@
-//! The twelve consistency conditions and further rules. Each is a query that selects the rows that violate a rule. The
-//! queries are distributed over the connections; the server reads the tables.
+//! Checks the twelve consistency conditions and further rules. Each check is a query that selects the rows that violate a
+//! rule. The queries are distributed over the connections; the server reads the tables.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -23,29 +23,29 @@ use tpcc_core::workload::threads;
 /// A query whose result rows are violations of a rule.
 pub(super) struct ViolationQuery {
     rule: Invariant,
-    /// Each result row is a violation. At least two columns, all numeric.
+    /// SQL text. Each result row is a violation, with at least two columns, all numeric.
     sql: &'static str,
     /// Message for a result row, with a `{}` for each column; `{s}` and `{have}` agree with the number before them.
     template: &'static str,
 }
 
-/// Progress of a check.
+/// Number of queries of a check that the server has answered.
 #[derive(Default)]
 pub struct QueriesDone(AtomicUsize);
 
 impl QueriesDone {
-    /// Number of answered queries, and number of all queries.
+    /// Returns the number of answered queries, and the number of all queries.
     pub fn of(&self) -> (usize, usize) {
         (self.0.load(Ordering::Relaxed), VIOLATION_QUERIES.len())
     }
 }
 
-/// Maximum number of violations shown for each query; all are counted.
+/// Maximum number of violations shown for each query. All violations are counted.
 const SHOWN: usize = 10;
 
-/// The queries. `:delivered` is the number of the last order of a district that was delivered by the load. `:customers`,
-/// `:districts`, `:items` and `:warehouses` are the loaded numbers; a district's last loaded order has the number
-/// `:customers`.
+/// Queries of all rules. `:delivered` is the number of the last order of a district that was delivered by the load.
+/// `:customers`, `:districts`, `:items` and `:warehouses` are the loaded numbers; a district's last loaded order has the
+/// number `:customers`.
 pub(super) const VIOLATION_QUERIES: &[ViolationQuery] = &[
     ViolationQuery {
         rule: Invariant::C1,
@@ -211,8 +211,8 @@ pub(super) const VIOLATION_QUERIES: &[ViolationQuery] = &[
 ];
 
 impl ViolationQuery {
-    /// The query with its placeholders replaced. The first column counts all violations; at most [`SHOWN`] rows are
-    /// returned.
+    /// Returns the SQL text with its placeholders replaced. The first column counts all violations; at most [`SHOWN`] rows
+    /// are returned.
     fn sql_for(&self, loaded: &Loaded) -> String {
         let scale = &loaded.scale;
         let mut sql = self.sql.to_owned();
@@ -303,7 +303,7 @@ fn number(connection: &Connection, row: &Row, at: usize) -> Result<Option<i64>, 
     }
 }
 
-/// Number of rows of each of the nine tables.
+/// Counts the rows of each of the nine tables.
 fn count(connection: &Connection) -> Result<RowCounts, PgError> {
     let mut rows = RowCounts::default();
     for (id, count) in TableId::ALL.into_iter().zip(&mut rows) {

@@ -21,7 +21,7 @@ pub(super) enum ColumnKind {
     KeyName(usize),
     /// `u8`: int2.
     U8,
-    /// `u8`, 0 for none: int2 or null.
+    /// `u8`, with 0 for null: int2 or null.
     MaybeU8,
     /// `i16`: int2.
     I16,
@@ -35,7 +35,7 @@ pub(super) enum ColumnKind {
     U64,
     /// Microseconds since 1970: timestamp with time zone.
     When,
-    /// As `When`, 0 for none: timestamp with time zone or null.
+    /// As `When`, with 0 for null: timestamp with time zone or null.
     MaybeWhen,
     /// A length of one byte, then characters. The number is the maximum length.
     Text(usize),
@@ -49,7 +49,7 @@ pub(super) enum ColumnKind {
 pub(super) const EPOCH: i64 = 946_684_800_000_000;
 
 impl ColumnKind {
-    /// Size of a value in a key or row in memory, in bytes.
+    /// Returns the size of a value in a key or row in memory, in bytes.
     pub(super) fn width(self) -> usize {
         match self {
             ColumnKind::KeyU8 | ColumnKind::U8 | ColumnKind::MaybeU8 => 1,
@@ -62,7 +62,8 @@ impl ColumnKind {
         }
     }
 
-    /// The SQL type. Integer types have the name that states the width: `integer` has 8 bytes in CockroachDB.
+    /// Returns the SQL type. Integer types have the name that states the width, because `integer` has 8 bytes in
+    /// CockroachDB.
     pub(super) fn sql(self) -> String {
         match self {
             ColumnKind::KeyU8 | ColumnKind::U8 | ColumnKind::MaybeU8 | ColumnKind::I16 => "int2".to_owned(),
@@ -75,7 +76,7 @@ impl ColumnKind {
         }
     }
 
-    /// The type of a parameter for this column.
+    /// Returns the type of a parameter for this column.
     pub(super) fn parameter(self) -> Type {
         match self {
             ColumnKind::KeyU8 | ColumnKind::U8 | ColumnKind::MaybeU8 | ColumnKind::I16 => Type::INT2,
@@ -96,8 +97,9 @@ impl ColumnKind {
         matches!(self, ColumnKind::MaybeU8 | ColumnKind::MaybeWhen)
     }
 
-    /// Appends the column from its bytes in memory in the protocol's format; returns false for null. A number of a key
-    /// beyond the range of its SQL type occurs only as the end of a key range, and is clamped to the maximum of the type.
+    /// Appends the column to `out` in the protocol's format, from its bytes in memory. Returns false for null. A number of a
+    /// key beyond the range of its SQL type occurs only as the end of a key range, and is clamped to the maximum of the
+    /// type.
     pub(super) fn encode(self, bytes: &[u8], out: &mut impl BufMut) -> bool {
         let long = || bytes.first_chunk().map_or(0, |bytes| i64::from_le_bytes(*bytes));
         match self {
@@ -134,7 +136,8 @@ impl ColumnKind {
         true
     }
 
-    /// Appends the column from the protocol's format in the format of memory; returns false if `bytes` do not fit this type.
+    /// Appends the column to `out` in the format of memory, from its bytes in the protocol's format. Returns false if
+    /// `bytes` do not fit this type.
     pub(super) fn decode(self, bytes: Option<&[u8]>, out: &mut Vec<u8>) -> bool {
         let end = out.len() + self.width();
         match (self, bytes) {
@@ -180,12 +183,12 @@ pub(super) struct Field {
 }
 
 impl Field {
-    /// The column with these bytes in memory.
+    /// Creates a parameter from the bytes of a column in memory.
     pub(super) fn new(kind: ColumnKind, bytes: &[u8]) -> Field {
         Field { kind, bytes: bytes.to_vec() }
     }
 
-    /// The SQL type of the parameter.
+    /// Returns the SQL type of the parameter.
     pub(super) fn sql_type(&self) -> Type {
         self.kind.parameter()
     }
@@ -204,7 +207,7 @@ impl ToSql for Field {
     to_sql_checked!();
 }
 
-/// A column of a result in the protocol's format; none for null.
+/// A column of a result in the protocol's format; `None` for null.
 pub(super) struct RawColumn<'a>(pub(super) Option<&'a [u8]>);
 
 impl<'a> FromSql<'a> for RawColumn<'a> {
@@ -221,7 +224,7 @@ impl<'a> FromSql<'a> for RawColumn<'a> {
     }
 }
 
-/// A date as a parameter or a column; null for none.
+/// A date as a parameter or a column; null for no date.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SqlTimestamp(pub(super) Moment);
 
@@ -267,7 +270,7 @@ pub(super) struct SqlTable {
     pub(super) key: &'static [Column],
     /// Columns that transactions update, in row order.
     pub(super) hot: &'static [Column],
-    /// The other columns, in row order.
+    /// All other columns, in row order.
     pub(super) cold: &'static [Column],
     /// True if the primary key is declared. HISTORY is never read by its key.
     pub(super) has_key: bool,
@@ -276,22 +279,22 @@ pub(super) struct SqlTable {
 }
 
 impl SqlTable {
-    /// All columns.
+    /// Returns all columns.
     pub(super) fn columns(&self) -> impl Iterator<Item = &Column> + Clone {
         self.key.iter().chain(self.hot).chain(self.cold)
     }
 
-    /// The names of all columns, separated by commas.
+    /// Returns the names of all columns, separated by commas.
     pub(super) fn names(&self) -> String {
         self.columns().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
     }
 }
 
-/// A secondary index.
+/// SQL definition of a secondary index.
 pub(super) struct SqlIndex {
     /// Name of the index.
     pub(super) name: &'static str,
-    /// The indexed table.
+    /// Table of the index.
     pub(super) table: TableId,
     /// Columns of the key of the index.
     pub(super) key: &'static [Column],
@@ -315,7 +318,7 @@ macro_rules! place {
     };
 }
 
-/// SQL definition of a table.
+/// Returns the SQL definition of a table.
 pub(super) fn table(id: TableId) -> &'static SqlTable {
     match id {
         TableId::Warehouse => &SqlTable {
@@ -451,7 +454,7 @@ pub(super) fn table(id: TableId) -> &'static SqlTable {
     }
 }
 
-/// SQL definition of an index.
+/// Returns the SQL definition of an index.
 pub(super) fn index(id: IndexId) -> &'static SqlIndex {
     match id {
         IndexId::CustomerByName => &SqlIndex {

@@ -1,5 +1,5 @@
-//! A server, and connections to it. Each connection belongs to one thread, which drives the connection while it waits for an
-//! answer. An answer wakes only that thread.
+//! A server, and connections to it. Each connection belongs to one thread, which drives the connection while the thread
+//! waits for an answer. An answer wakes only that thread.
 
 use std::pin::pin;
 use std::sync::OnceLock;
@@ -81,7 +81,7 @@ impl RemoteConfig {
         self.dialect.has_session_locks() && !self.takes_turns()
     }
 
-    /// Host and port for messages: "127.0.0.1:5432".
+    /// Returns the host and port for messages, for example "127.0.0.1:5432".
     pub fn server(&self) -> String {
         let port = self.url.port(self.dialect);
         if self.url.host.contains(':') {
@@ -91,12 +91,12 @@ impl RemoteConfig {
         }
     }
 
-    /// Server and database: "127.0.0.1:5432/bank".
+    /// Returns the server and database for messages, for example "127.0.0.1:5432/bank".
     pub fn shown(&self) -> String {
         format!("{}/{}", self.server(), self.url.database)
     }
 
-    /// A command line for this server, in the form of [`tpcc_core::workload::error::command`] for a directory.
+    /// Returns a command line for this server, in the form of [`tpcc_core::workload::error::command`] for a directory.
     pub fn command(&self, name: &str, more: &str) -> String {
         let space = if more.is_empty() { "" } else { " " };
         let dialect = match self.dialect {
@@ -110,20 +110,20 @@ impl RemoteConfig {
 /// Purpose of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Purpose {
-    /// The five transactions.
+    /// A connection of a terminal, which runs the five transactions.
     Terminal,
-    /// Statements on whole tables.
+    /// A connection for statements on whole tables: loads and checks.
     Tables,
 }
 
-/// A server to which a connection has succeeded.
+/// A server that has accepted a connection.
 #[derive(Clone, Debug)]
 pub struct Server {
     config: RemoteConfig,
-    /// [`RemoteConfig::server`].
+    /// Host and port of the server: [`RemoteConfig::server`].
     name: String,
     login: Config,
-    /// A password file that exists but was ignored.
+    /// Password file that exists but was ignored, if any.
     ignored_file: Option<IgnoredFile>,
     /// Result of `SELECT version()`: "PostgreSQL 15.6 (Debian ..) on ..".
     version: String,
@@ -184,17 +184,17 @@ impl Server {
         Ok(())
     }
 
-    /// The configuration.
+    /// Returns the configuration of the server.
     pub fn config(&self) -> &RemoteConfig {
         &self.config
     }
 
-    /// Product and version: "PostgreSQL 15.6".
+    /// Returns the product and version, for example "PostgreSQL 15.6".
     pub fn version(&self) -> String {
         self.version.split_whitespace().take(2).collect::<Vec<_>>().join(" ")
     }
 
-    /// Host and port for messages.
+    /// Returns the host and port for messages.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
@@ -229,7 +229,7 @@ impl Server {
                 }
             }
         };
-        // The timeout needs the runtime's clock, so it is created inside.
+        // The timeout needs the runtime's clock, so the timeout is created inside the runtime.
         let connected = runtime.block_on(async { timeout(CONNECT_TIMEOUT, connecting).await });
         let client = connected.unwrap_or_else(|_| {
             Err(ConnectError {
@@ -241,7 +241,7 @@ impl Server {
         Ok(Connection { runtime, client, server: self.name.clone(), limit, overdue: OnceLock::new() })
     }
 
-    /// The SQL statements that configure a new connection.
+    /// Returns the SQL statements that configure a new connection.
     fn settings(&self, purpose: Purpose) -> String {
         let dialect = self.config.dialect;
         let mut limits = TIME_LIMITS.to_vec();
@@ -253,14 +253,14 @@ impl Server {
         }
         let limits = limits.iter().map(|limit| format!("'{limit}'")).collect::<Vec<_>>().join(", ");
         let mut settings = vec![
-            // First, because this limit might end the statements that follow.
+            // This setting is first, because the limit might end the statements that follow.
             "SET statement_timeout = 0".to_owned(),
             format!("SET search_path = {SCHEMA}"),
             // A limit that the server does not know is not set.
             format!("SELECT set_config(name, '0', false) FROM pg_catalog.pg_settings WHERE name IN ({limits})"),
         ];
-        // The server releases the turn and the transaction of a dead client when it ends the connection. Only keepalives
-        // make it do so.
+        // The server releases the turn and the transaction of a dead client when it ends the connection. It detects a dead
+        // client only by keepalives.
         if dialect.has_keepalive_settings() {
             settings.push(format!("SET tcp_keepalives_idle = {KEEPALIVE_IDLE_S}"));
             settings.push(format!("SET tcp_keepalives_interval = {KEEPALIVE_INTERVAL_S}"));
@@ -340,7 +340,7 @@ impl Server {
 pub(super) struct ConnectError {
     /// Message that follows the server's name.
     pub(super) message: String,
-    /// Hint; may be empty.
+    /// Hint for the user; may be empty.
     pub(super) help: String,
 }
 
@@ -364,7 +364,7 @@ pub struct Connection {
     runtime: Runtime,
     pub(super) client: Client,
     server: String,
-    /// Maximum duration of [`Self::wait`].
+    /// Maximum duration of [`Self::wait`]; `None` for no maximum.
     limit: Option<Duration>,
     /// Reason for which the connection is no longer used; set when an answer is overdue.
     overdue: OnceLock<String>,
@@ -380,7 +380,7 @@ impl Connection {
         })
     }
 
-    /// Reason for which the connection is no longer usable; none while it is.
+    /// Returns the reason for which the connection is no longer usable; `None` while it is usable.
     pub(super) fn lost(&self) -> Option<&str> {
         let closed = self.client.is_closed().then_some("the connection was closed");
         self.overdue.get().map(String::as_str).or(closed)
@@ -392,12 +392,12 @@ impl Connection {
         self.limit = Some(limit);
     }
 
-    /// As [`PgError::of`], with the name of this server.
+    /// Converts an error as [`PgError::of`] does, with the name of this server.
     pub(super) fn error(&self, error: tokio_postgres::Error, table: Option<TableId>) -> PgError {
         PgError::of(&self.server, error, table)
     }
 
-    /// Error for an unexpected answer.
+    /// Returns the error for an unexpected answer.
     pub(super) fn unexpected(&self, what: impl Into<String>) -> PgError {
         PgError::Unexpected { server: self.server.clone(), what: what.into() }
     }

@@ -1,4 +1,4 @@
-//! All differences between servers that speak the protocol. All other statements are the same for all servers.
+//! Differences between servers that speak the protocol. All other statements are the same for all servers.
 
 use clap::ValueEnum;
 
@@ -13,8 +13,8 @@ pub enum Dialect {
     Yugabyte,
 }
 
-/// The first setting exists since version 12. A deferrable read-only transaction would wait for transactions that wait for
-/// its turn to end.
+/// Settings of a terminal's session. The first setting exists since version 12. A deferrable read-only transaction would
+/// wait for transactions that wait for its turn to end.
 const TERMINAL_SETTINGS: [&str; 6] = [
     "SET plan_cache_mode = force_generic_plan",
     "SET enable_seqscan = off",
@@ -25,7 +25,7 @@ const TERMINAL_SETTINGS: [&str; 6] = [
 ];
 
 impl Dialect {
-    /// Name on the command line and in reports.
+    /// Returns the name of the dialect on the command line and in reports.
     pub fn name(self) -> &'static str {
         match self {
             Dialect::Postgres => "postgres",
@@ -34,7 +34,7 @@ impl Dialect {
         }
     }
 
-    /// Default port.
+    /// Returns the default port of a server of this dialect.
     pub fn port(self) -> u16 {
         match self {
             Dialect::Postgres => 5_432,
@@ -43,7 +43,7 @@ impl Dialect {
         }
     }
 
-    /// Dialect of a server by its answer to `SELECT version()`.
+    /// Returns the dialect of a server from its answer to `SELECT version()`.
     pub fn of(version: &str) -> Dialect {
         match version {
             other if other.contains("CockroachDB") => Dialect::Cockroach,
@@ -52,8 +52,8 @@ impl Dialect {
         }
     }
 
-    /// Minimum `server_version_num`, and its name. Other servers report the version of PostgreSQL that they are compatible
-    /// with.
+    /// Returns the minimum `server_version_num`, and the name of this version. Other servers report the version of
+    /// PostgreSQL that they are compatible with.
     pub fn min_version(self) -> (u32, &'static str) {
         match self {
             Dialect::Postgres => (140_000, "14"),
@@ -79,7 +79,7 @@ impl Dialect {
         self != Dialect::Cockroach
     }
 
-    /// Settings of a terminal's session, in addition to isolation and durability.
+    /// Returns the settings of a terminal's session, in addition to isolation and durability.
     ///
     /// The planner would scan tables of one page as a whole, and join a few keys with all rows of a warehouse. A
     /// serializable scan conflicts with every writer of the scanned rows. These settings make the planner look up single
@@ -95,8 +95,8 @@ impl Dialect {
         }
     }
 
-    /// Settings of a session for statements on whole tables. Each of its transactions is one statement, or only inserts. A
-    /// stricter isolation of the role would have no benefit, but would cause conflicts with a concurrent run.
+    /// Returns the settings of a session for statements on whole tables. Each of its transactions is one statement, or only
+    /// inserts. A stricter isolation of the role would have no benefit, but would cause conflicts with a concurrent run.
     pub fn tables_settings(self) -> &'static [&'static str] {
         match self {
             Dialect::Postgres | Dialect::Yugabyte => &["SET default_transaction_isolation = 'read committed'"],
@@ -109,11 +109,11 @@ impl Dialect {
         self != Dialect::Cockroach
     }
 
-    /// Collation clause of a text column: texts compare by bytes, as in every engine of this program.
+    /// Returns the collation clause of a text column. Texts compare by bytes, as in every engine of this program.
     pub fn collation(self) -> &'static str {
         match self {
             Dialect::Postgres | Dialect::Yugabyte => " COLLATE \"C\"",
-            // Compares bytes by default.
+            // Text compares by bytes by default.
             Dialect::Cockroach => "",
         }
     }
@@ -123,8 +123,8 @@ impl Dialect {
         self == Dialect::Postgres
     }
 
-    /// Column list of a primary key or an index. YugabyteDB hashes the first column by default; `ASC` makes it ordered, for
-    /// ranges.
+    /// Formats the column list of a primary key or an index. YugabyteDB hashes the first column by default; `ASC` makes the
+    /// first column ordered, for ranges.
     pub fn key_columns(self, columns: &[&str]) -> String {
         match self {
             Dialect::Postgres | Dialect::Cockroach => columns.join(", "),
@@ -132,7 +132,8 @@ impl Dialect {
         }
     }
 
-    /// Storage clause of a table: free space in its pages, so that the new version of a row fits beside the old one.
+    /// Returns the storage clause of a table. The clause leaves free space in the pages, so that the new version of a row
+    /// fits beside the old one.
     pub fn storage_of(self, fillfactor: u8) -> String {
         match self {
             Dialect::Postgres if fillfactor < 100 => format!(" WITH (fillfactor = {fillfactor})"),
@@ -140,7 +141,7 @@ impl Dialect {
         }
     }
 
-    /// Statement that follows the load of a table, and updates the statistics of the planner.
+    /// Returns the statement that follows the load of a table, and updates the statistics of the planner.
     pub fn after_load(self, table: &str) -> String {
         match self {
             Dialect::Postgres => format!("VACUUM (ANALYZE) {table}"),

@@ -14,9 +14,9 @@ pub enum PgError {
     /// The server refused the statement.
     #[error("{server}: {}{message} (SQLSTATE {code})", on(.table))]
     Refused {
-        /// The server.
+        /// Name of the server.
         server: String,
-        /// SQLSTATE.
+        /// SQLSTATE of the error.
         code: String,
         /// Message of the server.
         message: String,
@@ -26,23 +26,23 @@ pub enum PgError {
     /// No connection could be opened for a worker.
     #[error("{server}: {why}")]
     NotOpened {
-        /// The server.
+        /// Name of the server.
         server: String,
-        /// The reason.
+        /// Reason for which no connection could be opened.
         why: String,
     },
     /// The connection was lost.
     #[error("{server}: the connection was lost: {why}")]
     Lost {
-        /// The server.
+        /// Name of the server.
         server: String,
-        /// The reason, if known.
+        /// Reason of the loss, if known.
         why: String,
     },
     /// The connection was lost, and no new one could be opened.
     #[error("{server}: went away in the middle of the run ({lost}), and did not come back within {tried_s} s ({why})")]
     Gone {
-        /// The server.
+        /// Name of the server.
         server: String,
         /// Reason of the loss.
         lost: String,
@@ -54,17 +54,17 @@ pub enum PgError {
     /// Several connections in a row were lost before they completed a transaction.
     #[error("{server}: {} ({lost})", lost_again(.count))]
     LostAgain {
-        /// The server.
+        /// Name of the server.
         server: String,
         /// Number of lost connections.
         count: u32,
         /// Reason of the last loss.
         lost: String,
     },
-    /// The server's answer was not as expected.
+    /// The server's answer was not the expected one.
     #[error("{server}: {what}; is its schema tpcc of this version of the program?")]
     Unexpected {
-        /// The server.
+        /// Name of the server.
         server: String,
         /// Description of the answer.
         what: String,
@@ -100,7 +100,7 @@ impl PgError {
         }
     }
 
-    /// SQLSTATE, if the server refused a statement.
+    /// Returns the SQLSTATE, if the server refused a statement.
     pub(super) fn code(&self) -> Option<&str> {
         if let PgError::Refused { code, .. } = self { Some(code) } else { None }
     }
@@ -110,7 +110,8 @@ fn is_io(error: &tokio_postgres::Error) -> bool {
     error.source().is_some_and(|source| source.is::<std::io::Error>())
 }
 
-/// Returns true for class 08, shutdowns, crashes, and time limits of a session or a transaction, which end the session.
+/// Returns true if an error with this SQLSTATE ends the session: class 08, shutdowns, crashes, and time limits of a session
+/// or a transaction.
 fn ends_connection(code: &str) -> bool {
     code.starts_with("08") || matches!(code, "57P01" | "57P02" | "57P03" | "57P05" | "25P03" | "25P04")
 }
@@ -125,7 +126,7 @@ fn line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// An error and its causes, in one line.
+/// Formats an error and its causes, in one line.
 pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = line(&error.to_string());
     let mut cause = error.source();

@@ -27,7 +27,7 @@ use tpcc_core::workload::error::Error;
 use tpcc_core::workload::load::{Population, RowsDone};
 use tpcc_core::workload::loaded::Loaded;
 
-/// A server with a connection for the commands on it.
+/// A server with a connection for load, check and other commands on it.
 pub struct Postgres {
     server: Server,
     connection: Connection,
@@ -40,12 +40,12 @@ impl Postgres {
         Ok(Postgres { server, connection })
     }
 
-    /// The server.
+    /// Returns the server.
     pub fn server(&self) -> &Server {
         &self.server
     }
 
-    /// Warning that commits may be lost: the server runs with `fsync` off.
+    /// Returns a warning if commits may be lost because the server runs with `fsync` off.
     pub fn durability_warning(&self) -> Option<String> {
         let config = self.server.config();
         let off = config.dialect.has_async_commit() && self.connection.text("SHOW fsync").is_ok_and(|is| is == "off");
@@ -54,11 +54,11 @@ impl Postgres {
         })
     }
 
-    /// Parameters of the loaded database; none if nothing is loaded.
+    /// Returns the parameters of the loaded database; `None` if nothing is loaded.
     ///
     /// # Errors
     ///
-    /// Fails if the load is incomplete, or if the schema has other tables than those of this program.
+    /// Fails if the load is incomplete, or if the schema has tables that are not tables of this program.
     pub fn open(&self) -> Result<Option<Loaded>, Error> {
         schema::open(&self.server, &self.connection)
     }

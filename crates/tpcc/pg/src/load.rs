@@ -23,7 +23,7 @@ use tpcc_core::workload::schema::{IndexDef, Key, MAX_KEY, RowOf, TableDef, Table
 use tpcc_core::workload::threads::{self, SharedWorkError};
 use tpcc_core::workload::words::counted;
 
-/// Bytes of a chunk: many rows per transaction, but small enough that all connections have work soon.
+/// Size of a chunk in bytes. A transaction loads many rows, but a chunk is small enough that all connections have work soon.
 const CHUNK: usize = 1 << 20;
 /// Header of a binary copy: signature, flags and length of the extension.
 const SIGNATURE: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
@@ -158,7 +158,7 @@ fn finish(server: &Server, copiers: &[Connection]) -> Result<(), SharedWorkError
     failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_err(SharedWorkError::Work)
 }
 
-/// All connections have stopped copying. The error of a connection has the reason.
+/// Error of the sink: all connections have stopped copying. The error of a connection has the reason.
 #[derive(Debug, thiserror::Error)]
 #[error("nobody copies rows any more")]
 struct CopiersStopped;

@@ -19,7 +19,7 @@ pub(super) const HELP: &str = "set PGPASSWORD, or write a line into ~/.pgpass (o
 
 /// Result of the search for a password. No `Debug`: the value may be a password.
 pub(super) enum Password {
-    /// The bytes of the password.
+    /// A password was found; the bytes of the password.
     Known(Vec<u8>),
     /// No password was found.
     NotFound,
@@ -30,9 +30,9 @@ pub(super) enum Password {
 /// A password file that was ignored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct IgnoredFile {
-    /// Name of the file, and the reason.
+    /// Name of the file, and reason for which it was ignored.
     pub(super) message: String,
-    /// Hint.
+    /// Hint for the user.
     pub(super) help: String,
 }
 
@@ -70,7 +70,7 @@ fn in_file(path: &Path, url: &Url, port: u16) -> Password {
     }
 }
 
-/// The password of the first line that matches in all four fields: `host:port:database:user:password`.
+/// Returns the password of the first line that matches in all four fields: `host:port:database:user:password`.
 fn find(text: &[u8], url: &Url, port: u16) -> Option<Vec<u8>> {
     let port = port.to_string();
     let fits = |field: &[u8], wanted: &str| field == b"*" || field == wanted.as_bytes();

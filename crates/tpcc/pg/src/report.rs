@@ -5,7 +5,7 @@ use tpcc_core::workload::settings::EngineKind;
 
 use super::RemoteConfig;
 
-/// Report settings of a command on a server; `version` is the server's product and version.
+/// Returns the report settings of a command on a server. `version` is the server's product and version.
 pub fn remote_config(command: &str, remote: &RemoteConfig, version: String) -> Config {
     Config {
         command: command.to_owned(),

@@ -1,6 +1,6 @@
-//! Single rows and key ranges of any table: the traits of all engines, with one round trip per statement. The five
-//! transactions have statements of their own (`txn/`). This module serves the metadata of the database, and the tests that
-//! compare both ways.
+//! Access to single rows and key ranges of any table: implements the traits of all engines, with one round trip per
+//! statement. The five transactions have statements of their own (`txn/`). This module serves the metadata of the database,
+//! and the tests that compare single-row statements with those transactions.
 
 use std::ops::ControlFlow;
 
@@ -16,7 +16,7 @@ use tpcc_core::workload::schema::{IndexDef, Key, RowOf, TableDef};
 
 /// A connection that can read.
 pub(super) trait Readable {
-    /// The connection; begins the transaction first if there is one.
+    /// Returns the connection. Begins the transaction first if there is one.
     fn connection(&mut self) -> Result<&Connection, PgError>;
 }
 
@@ -33,7 +33,7 @@ pub struct ReadOnly<'c>(&'c Connection);
 pub(crate) type Reader<'c> = Rows<ReadOnly<'c>>;
 
 impl<'c> Reader<'c> {
-    /// A reader over `connection`.
+    /// Creates a reader over `connection`.
     pub(super) fn new(connection: &'c Connection) -> Self {
         Rows(ReadOnly(connection))
     }
@@ -52,7 +52,7 @@ pub(super) struct ReadWrite<'c>(&'c Connection);
 pub(super) type Writer<'c> = Rows<ReadWrite<'c>>;
 
 impl<'c> Writer<'c> {
-    /// A writer over `connection`.
+    /// Creates a writer over `connection`.
     pub(super) fn over(connection: &'c Connection) -> Self {
         Rows(ReadWrite(connection))
     }
@@ -66,13 +66,13 @@ impl Readable for ReadWrite<'_> {
 
 impl Writable for ReadWrite<'_> {}
 
-/// `a = $1 AND b = $2`.
+/// Formats a condition such as `a = $1 AND b = $2`.
 fn equal(columns: &[Column], first: usize) -> String {
     let parts = columns.iter().zip(first..).map(|((name, _), at)| format!("{name} = ${at}"));
     parts.collect::<Vec<_>>().join(" AND ")
 }
 
-/// `(a, b) BETWEEN ($1, $2) AND ($3, $4)`, as two comparisons.
+/// Formats the condition `(a, b) BETWEEN ($1, $2) AND ($3, $4)`, as two comparisons.
 fn within(columns: &[Column]) -> String {
     let names = columns.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
     let n = columns.len();
@@ -113,7 +113,7 @@ fn query<T: TableDef>(connection: &Connection, sql: &str, fields: &[Field]) -> R
         .map_err(|error| connection.error(error, Some(T::TABLE)))
 }
 
-/// The bytes in memory of the columns of a row, from column `first` on.
+/// Returns the bytes in memory of the columns of a row, starting at column `first`.
 fn memory(connection: &Connection, row: &Row, columns: &[Column], first: usize) -> Result<Vec<u8>, PgError> {
     let mut bytes = Vec::new();
     for ((name, kind), at) in columns.iter().zip(first..) {

@@ -16,13 +16,13 @@ const INDEXES: [IndexId; 2] = [IndexId::CustomerByName, IndexId::OrderByCustomer
 
 /// State of the schema in a database.
 pub(super) enum SchemaState {
-    /// Nothing.
+    /// The schema has no tables.
     Empty,
-    /// A complete load.
+    /// The schema has the tables of a complete load.
     Complete(Loaded),
-    /// An incomplete load.
+    /// The schema has the tables of an incomplete load.
     Incomplete,
-    /// Tables other than those of this program, or with other columns. The text names the difference.
+    /// Tables that are not tables of this program, or tables with other columns. The text names the difference.
     Foreign(String),
     /// Contents that the role of the connection has no right to read.
     AccessDenied(MissingRight),
@@ -30,16 +30,16 @@ pub(super) enum SchemaState {
 
 /// A right that a role needs to inspect the schema.
 pub(super) struct MissingRight {
-    /// The role that lacks the right.
+    /// Role that lacks the right.
     role: String,
-    /// The role that can grant it.
+    /// Role that can grant the right.
     owner: String,
-    /// The table in the schema; none for the schema itself.
+    /// Table on which the right is missing; `None` if it is missing on the schema itself.
     table: Option<String>,
 }
 
 impl MissingRight {
-    /// Finds the first missing right; none if the role can read everything. `information_schema` omits objects without a
+    /// Finds the first missing right; `None` if the role can read everything. `information_schema` omits objects without a
     /// right, as if they did not exist; the catalogs of these queries show them to every role.
     fn find(connection: &Connection) -> Result<Option<MissingRight>, PgError> {
         let schema = format!(
@@ -78,7 +78,7 @@ impl MissingRight {
     }
 }
 
-/// An SQL identifier, quoted if necessary.
+/// Formats an SQL identifier, quoted if necessary.
 fn identifier(name: &str) -> String {
     let plain = |(at, byte): (usize, u8)| byte.is_ascii_lowercase() || byte == b'_' || at > 0 && byte.is_ascii_digit();
     match name.bytes().enumerate().all(plain) {
@@ -88,7 +88,7 @@ fn identifier(name: &str) -> String {
 }
 
 impl SchemaState {
-    /// Inspects the schema.
+    /// Inspects the schema and returns its state.
     pub(super) fn inspect(connection: &Connection) -> Result<SchemaState, PgError> {
         let ours: BTreeMap<&str, &SqlTable> = TableId::ALL.map(|id| (table(id).name, table(id))).into();
         if let Some(missing) = MissingRight::find(connection)? {
@@ -127,7 +127,7 @@ impl SchemaState {
     }
 }
 
-/// Parameters of the loaded database; none if nothing is loaded.
+/// Returns the parameters of the loaded database; `None` if nothing is loaded.
 pub(super) fn open(server: &Server, connection: &Connection) -> Result<Option<Loaded>, Error> {
     let config = server.config();
     let shown = config.shown();
@@ -188,7 +188,8 @@ pub(super) fn create(connection: &Connection, dialect: Dialect) -> Result<(), Pg
     TableId::ALL.iter().try_for_each(|&id| connection.batch(&declaration(table(id), dialect)))
 }
 
-/// Statements that follow the load of a table: keys and indexes that its declaration lacks, and statistics.
+/// Returns the statements that follow the load of a table: they add keys and indexes that its declaration lacks, and
+/// statistics.
 pub(super) fn finishing(id: TableId, dialect: Dialect) -> Vec<String> {
     let sql = table(id);
     let mut statements = Vec::new();

@@ -1,4 +1,5 @@
-//! The session of a worker: its transactions, one after the other, and a new connection when the connection is lost.
+//! The session of a worker: runs its transactions, one after the other, and opens a new connection when the connection is
+//! lost.
 
 use std::time::{Duration, Instant};
 
@@ -11,25 +12,26 @@ use tpcc_core::workload::generate::input::Input;
 use tpcc_core::workload::interrupt;
 use tpcc_core::workload::txn::{Failure, Scratch, StepOrder, TxnResult};
 
-/// Maximum time for attempts to open a new connection.
+/// Maximum total time for attempts to open a new connection.
 const RECONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time between two attempts.
+/// Time between two attempts to open a connection.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// Maximum number of connections lost in a row without a completed transaction.
 const MAX_LOSSES: u32 = 5;
-/// Maximum time of such a series: without it, a server that accepts connections and never answers would block the run.
+/// Maximum time of a series of lost connections. Without this limit, a server that accepts connections and never answers
+/// would block the run.
 const MAX_LOSS_TIME: Duration = Duration::from_secs(30);
 
 /// Connections lost since the last completed transaction.
 #[derive(Clone, Copy, Default, Debug)]
 struct Losses {
     count: u32,
-    /// Time of the first loss.
+    /// Time of the first loss since the last completed transaction.
     since: Option<Instant>,
 }
 
 impl Losses {
-    /// Counts a loss. Returns true if a maximum is exceeded.
+    /// Counts a loss. Returns true if the number or the time of losses exceeds its maximum.
     fn add(&mut self, now: Instant) -> bool {
         self.count += 1;
         let since = *self.since.get_or_insert(now);
@@ -40,13 +42,13 @@ impl Losses {
 /// State of the session on the server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum SessionState {
-    /// No transaction.
+    /// No transaction is open.
     Idle,
-    /// A transaction that this session has begun.
+    /// A transaction is open that this session has begun.
     Open,
-    /// A failed transaction may be open.
+    /// A failed transaction may still be open.
     Failed,
-    /// No transaction, because the connection was lost.
+    /// No transaction is open, because the connection was lost.
     Lost,
 }
 
@@ -161,7 +163,7 @@ pub struct SessionParts<'t> {
 
 impl SessionParts<'_> {
     fn end(self, how: &str) -> Result<Ticket, PgError> {
-        // Nothing is open before the first statement, or after an end that was sent with the statements.
+        // No transaction is open before the first statement, or after an end that was sent with the statements.
         if self.begun && *self.state == SessionState::Open {
             *self.state = SessionState::Failed;
             self.connection.batch(how)?;

@@ -5,19 +5,19 @@ use std::str::FromStr;
 
 use super::dialect::Dialect;
 
-/// URL schemes.
+/// URL schemes of a server.
 const SCHEMES: [&str; 2] = ["postgres://", "postgresql://"];
 
 /// User, server and database. Never holds a password.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
-    /// The user.
+    /// Name of the user.
     pub user: String,
-    /// Name, address, or the directory of a Unix socket.
+    /// Host name, address, or directory of a Unix socket.
     pub host: String,
-    /// The port; none for the default port of the dialect.
+    /// Port of the server; `None` for the default port of the dialect.
     pub port: Option<u16>,
-    /// The database.
+    /// Name of the database.
     pub database: String,
 }
 
@@ -27,7 +27,7 @@ pub struct Url {
 pub struct UrlError {
     /// Message that follows the flag's name.
     pub message: String,
-    /// Hint.
+    /// Hint for the user.
     pub help: &'static str,
 }
 
@@ -40,7 +40,7 @@ impl Url {
         SCHEMES.iter().any(|scheme| text.starts_with(scheme))
     }
 
-    /// The port, or the default port of the dialect.
+    /// Returns the port, or the default port of the dialect.
     pub fn port(&self, dialect: Dialect) -> u16 {
         self.port.unwrap_or(dialect.port())
     }
@@ -99,7 +99,7 @@ impl FromStr for Url {
     }
 }
 
-/// Decodes `%XX`; none if the result is not UTF-8.
+/// Decodes `%XX`; `None` if the result is not UTF-8.
 fn decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

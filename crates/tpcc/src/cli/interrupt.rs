@@ -32,8 +32,8 @@ fn ignored() -> u64 {
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
-/// Returns the exit status of a command that was ended by a signal: 128 plus the signal's number. None without a signal, and
-/// for Ctrl-C: then the status reports the result of the command.
+/// Returns the exit status of a command that was ended by a signal: 128 plus the signal's number. Returns `None` without a
+/// signal, and for Ctrl-C: then the status reports the result of the command.
 pub(crate) fn status() -> Option<ExitCode> {
     let signal = interrupt::signal().filter(|&signal| signal != SIGINT)?;
     u8::try_from(ENDED_BY_SIGNAL + signal).ok().map(ExitCode::from)

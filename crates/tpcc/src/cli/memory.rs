@@ -15,7 +15,7 @@ use tpcc_core::workload::words::in_mib;
 /// Memory that a command may use, and the demands of its flags.
 #[derive(Clone, Debug)]
 pub(crate) struct MemoryBudget {
-    /// In bytes. None if the system does not report a limit; then everything fits.
+    /// Limit in bytes. `None` if the system does not report a limit; then everything fits.
     limit: Option<u64>,
     demands: Vec<Demand>,
 }
@@ -86,8 +86,8 @@ impl MemoryBudget {
     }
 }
 
-/// Memory of a command that opens the storage engine: its buffer pool. A pool of at most the default size is not counted,
-/// because it takes memory only as it fills.
+/// Returns the budget of a command that opens the storage engine, with the demand of its buffer pool. A pool of at most the
+/// default size is not counted, because it takes memory only as it fills.
 pub(crate) fn of_store(config: &StoreConfig) -> MemoryBudget {
     let budget = MemoryBudget::of_this_process();
     match config.buffer_pool_mib {
@@ -96,7 +96,7 @@ pub(crate) fn of_store(config: &StoreConfig) -> MemoryBudget {
     }
 }
 
-/// Memory of a run. `warehouses` is none as long as the number of warehouses is not known.
+/// Returns the budget of a run. `warehouses` is `None` as long as the number of warehouses is not known.
 pub(crate) fn of_run(config: &RunConfig, warehouses: Option<u32>) -> MemoryBudget {
     let budget = match config.engine {
         EngineKind::Storage => of_store(&config.store),

@@ -111,8 +111,8 @@ fn has_thread_count(flags: &RunFlags) -> bool {
     flags.machine.workers.is_some()
 }
 
-/// Returns the path of the results of deferred Deliveries, or none without pacing. Refuses flags that have no effect on paced
-/// terminals, and `--delivery-results` without them.
+/// Returns the path of the results of deferred Deliveries, or `None` without pacing. Refuses flags that have no effect on
+/// paced terminals, and `--delivery-results` without paced terminals.
 fn delivery_results(flags: &RunFlags) -> Result<Option<PathBuf>, Error> {
     let own = &flags.pacing.delivery_results;
     if flags.pacing.pacing == Pacing::None {

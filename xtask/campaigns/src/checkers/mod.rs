@@ -1,7 +1,7 @@
-//! Commands that check concurrency and memory safety with special tools: loom, shuttle, Miri, the sanitizers.
+//! Commands that check concurrency and memory safety with special tools: loom, shuttle, Miri, and the sanitizers.
 //!
-//! Each builds `storage` with its own flags, into its own directory below `target/`. Shuttle, Miri and the sanitizers also
-//! build `speculate`; Miri and AddressSanitizer `sched-steps`; Miri `itas`.
+//! Each tool builds `storage` with flags of its own, in a directory of its own below `target/`. Shuttle, Miri and the
+//! sanitizers also build `speculate`. Miri and AddressSanitizer also build `sched-steps`. Miri also builds `itas`.
 
 mod tally;
 
@@ -15,68 +15,70 @@ use clap::{Args, ValueEnum};
 use self::tally::Tally;
 use crate::record::{RecordFlag, RunRecord};
 
-/// The only target for which the sanitizers are built.
+/// Target of sanitizer builds. No other target is supported.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Optimised, with debug assertions, compiled in parallel.
+/// Cargo arguments of the build profile: optimised, with debug assertions, compiled in parallel.
 const PROFILE: [&str; 2] = ["--profile", "torture"];
 
-/// Multithreaded tests of `storage`. Timing tests are excluded: their results are meaningless under a sanitizer.
+/// Name filters of the multithreaded tests of `storage`. Timing tests are excluded, because their results are meaningless
+/// under a sanitizer.
 const CONCURRENT: [&str; 5] = ["threads", "stress", "exclusive_is_exclusive", "lock::tests::deadlocks", "log::tests"];
 
-/// Tests for Miri: page, codec, and the modules with unsafe code and sufficiently short tests.
+/// Name filters of the tests for Miri: page, codec, and the modules with unsafe code and sufficiently short tests.
 const FOR_MIRI: [&str; 8] =
     ["page::", "table::codec", "latch::", "log::record", "log::ring", "base::", "lock::tests", "buffer::arena"];
 
-/// Tests that Miri cannot run, or that take Miri longer than minutes.
+/// Name filters of the tests that Miri cannot run, or that take several minutes or more under Miri.
 const NOT_FOR_MIRI: [&str; 5] =
     ["timing", "base::lane", "lock::tests::fibers", "lock::tests::stress", "records::every_"];
 
-/// Tests of `itas` that take Miri longer than minutes, and one with panics that leak their payloads on purpose.
+/// Name filters of the tests of `itas` that take several minutes or more under Miri, and of one test whose panics leak their
+/// payloads on purpose.
 const NOT_FOR_MIRI_OF_ITAS: [&str; 3] = ["simulate", "without_end", "a_helper_outlives"];
 
-/// The flags of `cargo xtask loom`.
+/// Flags of `cargo xtask loom`.
 #[derive(Debug, Args)]
 pub struct Loom {
-    /// Only tests with this in their name.
+    /// Runs only tests with this text in their names.
     #[arg(default_value = "loom_")]
     filter: String,
     #[command(flatten)]
     record: RecordFlag,
 }
 
-/// The flags of `cargo xtask shuttle`.
+/// Flags of `cargo xtask shuttle`.
 #[derive(Debug, Args)]
 pub struct Shuttle {
-    /// Only tests with this in their name.
+    /// Runs only tests with this text in their names.
     #[arg(default_value = "shuttle_")]
     filter: String,
     /// Number of schedules of each test.
     #[arg(long, default_value_t = 1000)]
     iterations: u32,
-    /// The seed of the schedules; by default random, and printed on failure.
+    /// Seed of the schedules. The default is a random seed, which is printed on failure.
     #[arg(long)]
     seed: Option<u64>,
     #[command(flatten)]
     record: RecordFlag,
 }
 
-/// The flags of `cargo xtask miri`.
+/// Flags of `cargo xtask miri`.
 #[derive(Debug, Args)]
 pub struct Miri {
-    /// Only tests with this in their name, instead of the default selection.
+    /// Runs only tests with this text in their names, instead of the default selection.
     filter: Option<String>,
     #[command(flatten)]
     record: RecordFlag,
 }
 
-/// The flags of `cargo xtask sanitize`.
+/// Flags of `cargo xtask sanitize`.
 #[derive(Debug, Args)]
 pub struct Sanitize {
-    /// The sanitizer to use.
+    /// Sanitizer to use.
     #[arg(value_enum, default_value = "thread")]
     sanitizer: Sanitizer,
-    /// Seconds of the TPC-C mix after the tests.
+    /// Duration of the TPC-C mix after the tests, in seconds.
     #[arg(long, default_value_t = 60, value_name = "N")]
     seconds: u64,
     #[command(flatten)]
@@ -85,9 +87,9 @@ pub struct Sanitize {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Sanitizer {
-    /// Data races.
+    /// Detects data races.
     Thread,
-    /// Accesses to memory that is not allocated.
+    /// Detects accesses to memory that is not allocated.
     Address,
 }
 
@@ -100,7 +102,7 @@ impl fmt::Display for Sanitizer {
     }
 }
 
-/// Runs the models in every interleaving. Fails unless tests ran and all passed.
+/// Runs the loom models in every interleaving. Fails unless at least one test ran and all tests passed.
 pub fn loom(flags: &Loom) -> ExitCode {
     let mut loom = cargo(None, "loom", "--cfg loom");
     loom.args(["test", "--package", "lockstep-storage", "--lib"]).args(PROFILE).arg(&flags.filter);
@@ -110,7 +112,7 @@ pub fn loom(flags: &Loom) -> ExitCode {
     })
 }
 
-/// Runs the models with random schedules. Fails unless tests ran and all passed.
+/// Runs the shuttle models with random schedules. Fails unless at least one test ran and all tests passed.
 pub fn shuttle(flags: &Shuttle) -> ExitCode {
     let models = |of: &[&str]| {
         let mut cargo = cargo(None, "shuttle", "--cfg shuttle");
@@ -141,7 +143,7 @@ pub fn shuttle(flags: &Shuttle) -> ExitCode {
     })
 }
 
-/// Runs the selected tests under Miri. Fails unless tests ran and all passed.
+/// Runs the selected tests under Miri. Fails unless at least one test ran and all tests passed.
 pub fn miri(flags: &Miri) -> ExitCode {
     if !succeeds(cargo(Some("nightly"), "miri", "").args(["miri", "--version"])) {
         eprintln!("Miri is missing: rustup toolchain install nightly --component miri,rust-src");
@@ -165,8 +167,8 @@ pub fn miri(flags: &Miri) -> ExitCode {
     })
 }
 
-/// Under Miri, fibers are threads that pass a baton. Miri randomly preempts threads between the release of the baton and the
-/// wait for it.
+/// Returns the Miri command for the tests of fibers. Under Miri, fibers are threads that pass a baton. Miri randomly
+/// preempts a thread between the release of the baton and the wait for it.
 fn fibers_under_miri() -> Command {
     let mut fibers = cargo(Some("nightly"), "miri", "");
     fibers.args(["miri", "test", "--package", "sched-steps", "--lib", "--tests"]);
@@ -174,18 +176,18 @@ fn fibers_under_miri() -> Command {
     fibers
 }
 
-/// The scheduler `itas`: its unit tests, and its rules in virtual time.
+/// Returns the Miri command for the scheduler `itas`: its unit tests, and its simulations in virtual time.
 fn scheduler_under_miri() -> Command {
     let mut itas = under_miri("itas", &["--lib", "--test", "rules"]);
     skip(&mut itas, &NOT_FOR_MIRI_OF_ITAS);
     itas
 }
 
-/// The selected tests of a package under Miri.
+/// Returns the Miri command for the selected tests of a package.
 fn under_miri(package: &str, of: &[&str]) -> Command {
     let mut cargo = cargo(Some("nightly"), "miri", "");
     cargo.args(["miri", "test", "--package", package]).args(of).arg("--");
-    // Tests of the lock table, and idle threads, use the clock.
+    // Miri's isolation is off, because tests of the lock table and idle threads read the clock.
     cargo.env("MIRIFLAGS", "-Zmiri-disable-isolation");
     cargo
 }
@@ -196,7 +198,7 @@ fn skip(tests: &mut Command, names: &[&str]) {
     }
 }
 
-/// Runs tests and the TPC-C mix under a sanitizer. Fails unless tests ran and all passed.
+/// Runs tests and the TPC-C mix under a sanitizer. Fails unless at least one test ran and all tests passed.
 pub fn sanitize(flags: &Sanitize) -> ExitCode {
     let mut run =
         RunRecord { flags: format!("{} --seconds {}", flags.sanitizer, flags.seconds), ..RunRecord::default() };
@@ -209,18 +211,18 @@ pub fn sanitize(flags: &Sanitize) -> ExitCode {
 /// Runs the multithreaded tests, then the TPC-C mix with a buffer pool that is smaller than the data.
 fn run_sanitized(flags: &Sanitize, tests: &mut Tally) -> Result<(), String> {
     // Optimistic reads of pages race by design: see the module documentation of storage's `page::access`. ThreadSanitizer
-    // would report each of them, so its readers use shared latches; AddressSanitizer runs the optimistic readers.
+    // would report each of these reads, so its readers use shared latches. AddressSanitizer runs the optimistic readers.
     // ThreadSanitizer does not support fences; loom checks the code that depends on them (latch, log).
     let (options, readers) = match flags.sanitizer {
         Sanitizer::Thread => (("TSAN_OPTIONS", "halt_on_error=1 second_deadlock_stack=1"), " --cfg race_free"),
-        // Crash tests leak databases, as a crash would.
+        // Crash tests leak databases on purpose, as a crash does, so leak detection is off.
         Sanitizer::Address => (("ASAN_OPTIONS", "detect_leaks=0"), ""),
     };
     let name = flags.sanitizer;
     let sysroot = Command::new("rustc").args(["+nightly", "--print", "sysroot"]).output().map_err(|e| e.to_string())?;
     let library = PathBuf::from(String::from_utf8_lossy(&sysroot.stdout).trim()).join("lib/rustlib/src/rust/library");
     if !sysroot.status.success() || !library.is_dir() {
-        // Without an instrumented standard library, ThreadSanitizer misses half of all synchronisation.
+        // Without an instrumented standard library, ThreadSanitizer misses half of all synchronisation operations.
         return Err(
             "the nightly toolchain or its sources are missing: rustup toolchain install nightly --component rust-src"
                 .into(),
@@ -257,7 +259,7 @@ fn run_sanitized(flags: &Sanitize, tests: &mut Tally) -> Result<(), String> {
     }
     let directory = target(&format!("sanitize/{name}"));
     let data = directory.join("load");
-    // Removes the files of an earlier run; an error is ignored because there may be none.
+    // Removes the files of an earlier run. There may be none, so an error is ignored.
     let _ = std::fs::remove_dir_all(&data);
     let load = Command::new(directory.join(TARGET).join("torture/tpcc"))
         .args(["run", "--warmup", "0", "--buffer-pool", "48", "--checkpoint-mib", "64", "--workers", "4"])
@@ -272,12 +274,12 @@ fn run_sanitized(flags: &Sanitize, tests: &mut Tally) -> Result<(), String> {
     Ok(())
 }
 
-/// Compiler flags that count edges and comparisons, for libFuzzer.
+/// Compiler flags that count executed edges and comparisons for libFuzzer.
 const COVERAGE_FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares -Zsanitizer=address --cfg fuzzing";
 
-/// Builds this command with libFuzzer and returns its path.
+/// Builds this command with libFuzzer and returns the path of the program.
 pub fn build_guided() -> Result<PathBuf, String> {
     if !succeeds(cargo(Some("nightly"), "guided", "").args(["--version", "--quiet"]).stdout(Stdio::null())) {
         return Err("the nightly toolchain is missing: rustup toolchain install nightly".into());
@@ -290,7 +292,7 @@ pub fn build_guided() -> Result<PathBuf, String> {
     Ok(target("guided").join(TARGET).join("torture/xtask"))
 }
 
-/// A cargo command with these compiler flags and its own target directory.
+/// Returns a cargo command with these compiler flags and its own target directory.
 fn cargo(toolchain: Option<&str>, directory: &str, rustflags: &str) -> Command {
     let mut cargo = Command::new("cargo");
     // The build must not inherit the toolchain of this command.
@@ -312,7 +314,8 @@ fn succeeds(command: &mut Command) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// Runs tests and, if requested, appends a line to the table of the checkers. Fails unless tests ran and all passed.
+/// Runs tests. If requested, appends a line to the result table of the checkers. Fails unless at least one test ran and all
+/// tests passed.
 fn run_tests(
     name: &str,
     flag: &RecordFlag,
@@ -328,7 +331,7 @@ fn run_tests(
     let clean = tally.failed == 0 && tally.failed_runs == 0 && tally.passed > 0;
     run.flags = format!("{name} {}", run.flags).trim().to_owned();
     run.tried = tally.passed + tally.failed;
-    // A tool that reports an error ends the process in the middle of a test.
+    // A tool that reports an error ends the process in the middle of a test, so that no test is counted as failed.
     run.failures = tally.failed.max(tally.failed_runs);
     run.elapsed = started.elapsed();
     println!("{name}: {} tests, {} failures, {:.0} s", run.tried, run.failures, run.elapsed.as_secs_f64());

@@ -1,15 +1,15 @@
-//! Counts the tests of a cargo run from its output.
+//! Test counts of a cargo run, parsed from its output.
 
 use std::io::{BufRead, BufReader};
 use std::ops::AddAssign;
 use std::process::{Command, Stdio};
 
-/// Test counts of one or more runs.
+/// Test counts of one or more cargo runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     pub(super) passed: u64,
     pub(super) failed: u64,
-    /// Number of failed runs, including runs that a tool ended in the middle of a test.
+    /// Number of failed cargo runs, including runs that a tool ended in the middle of a test.
     pub(super) failed_runs: u64,
 }
 
@@ -22,7 +22,7 @@ impl AddAssign for Tally {
 }
 
 impl Tally {
-    /// Counts a line of the test harness: `test result: ok. 3 passed; 0 failed; ...`.
+    /// Adds the counts in a line of the test harness: `test result: ok. 3 passed; 0 failed; ...`.
     fn count(&mut self, line: &str) {
         let Some((_, counts)) = line.strip_prefix("test result: ").and_then(|rest| rest.split_once(". ")) else {
             return;

@@ -1,4 +1,4 @@
-//! libFuzzer in this process, built and run by `cargo xtask fuzz`.
+//! Fuzzing process: libFuzzer linked into this program. `cargo xtask fuzz` builds and runs it.
 #![allow(unsafe_code)]
 
 use std::ffi::{CString, c_char, c_int};
@@ -11,18 +11,18 @@ use clap::builder::PossibleValuesParser;
 
 use super::{TARGETS, Target};
 
-/// The flags of the fuzzing process.
+/// Flags of the fuzzing process.
 #[derive(Debug, Args)]
 pub struct GuidedFlags {
-    /// The target to fuzz.
+    /// Target to fuzz.
     #[arg(value_parser = PossibleValuesParser::new(TARGETS.iter().map(|t| t.name)))]
     target: String,
-    /// Arguments of libFuzzer: directories, files, `-flag=value`.
+    /// Arguments for libFuzzer: directories, files, `-flag=value`.
     #[arg(last = true)]
     arguments: Vec<String>,
 }
 
-/// The current target: libFuzzer's callback has no argument for it.
+/// Current target. It is a static variable because libFuzzer's callback gets no such argument.
 static FUZZED: OnceLock<&Target> = OnceLock::new();
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| {
@@ -40,7 +40,7 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// Fuzzes until libFuzzer ends; a failing input ends the process.
+/// Fuzzes until libFuzzer ends. An input that fails ends the process.
 pub fn run(flags: &GuidedFlags) -> ExitCode {
     if let Some(target) = TARGETS.iter().find(|t| t.name == flags.target) {
         FUZZED.get_or_init(|| target);

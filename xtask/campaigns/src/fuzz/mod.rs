@@ -1,9 +1,9 @@
 //! `cargo xtask fuzz`: fuzzing of all code that parses external bytes.
 //!
-//! libFuzzer generates inputs, guided by code coverage, from a corpus of real inputs (pages and log records of a prepared
-//! database, command lines, programs of operations). It requires instrumented code: this command builds itself again
-//! (`guided.rs`), with AddressSanitizer and the nightly compiler, and runs that build. The ordinary build repeats a failing
-//! input with `--input`.
+//! libFuzzer generates inputs, guided by code coverage, from a corpus of real inputs: pages and log records of a prepared
+//! database, command lines, programs of operations. libFuzzer requires instrumented code. This command therefore builds
+//! itself again (`guided.rs`) with AddressSanitizer and the nightly compiler, and runs the instrumented program. The
+//! ordinary program repeats an input that failed with `--input`.
 
 #[cfg(feature = "guided")]
 pub mod guided;
@@ -24,27 +24,27 @@ use crate::sim::scheduler::Scheduler;
 use crate::torture::damage::forge;
 use crate::torture::damage::subject::{Shutdown, Subject};
 
-/// Directory of corpora, failing inputs and libFuzzer's output.
+/// Directory for corpora, inputs that failed, and libFuzzer's output.
 const OUTPUT_DIR: &str = "target/fuzz";
 
-/// Maximum length of an input, in bytes: a page.
+/// Maximum length of an input, in bytes: the size of a page.
 const MAX_INPUT_BYTES: &str = "16384";
 
-/// Timeout of an input, in seconds.
+/// Maximum duration of one input, in seconds.
 const TIMEOUT_SECONDS: &str = "10";
 
-/// Memory limit of an input, in MiB.
+/// Maximum memory use of one input, in MiB.
 const MEMORY_LIMIT_MIB: &str = "2048";
 
-/// Maximum number of lines of libFuzzer's output that are printed for a failure.
+/// Maximum number of lines of libFuzzer's output to print for a failure.
 const LINES_SHOWN: usize = 30;
 
-/// A fuzzing target.
+/// Fuzzing target: code under test, with its initial inputs.
 struct Target {
     name: &'static str,
-    /// Runs one input. Panics if a property is violated.
+    /// Runs one input. Panics if the code under test violates a property.
     run: fn(&[u8]),
-    /// The initial inputs.
+    /// Returns the initial inputs.
     corpus: fn(&Subject) -> Vec<Vec<u8>>,
 }
 
@@ -56,26 +56,26 @@ const TARGETS: &[Target] = &[
     Target { name: "operations", run: operations::run, corpus: operations::corpus },
 ];
 
-/// The flags of `cargo xtask fuzz`.
+/// Flags of `cargo xtask fuzz`.
 #[derive(Debug, Args)]
 pub struct FuzzFlags {
-    /// The target to fuzz; all targets by default.
+    /// Target to fuzz; all targets by default.
     #[arg(value_parser = PossibleValuesParser::new(TARGETS.iter().map(|t| t.name)))]
     target: Option<String>,
-    /// Seconds for each target.
+    /// Duration for each target, in seconds.
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
-    /// The seed of the random choices.
+    /// Seed of the random choices.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     seed: u32,
-    /// Runs only this input.
+    /// Runs only the input in this file.
     #[arg(long, value_name = "FILE", requires = "target")]
     input: Option<PathBuf>,
     #[command(flatten)]
     record: RecordFlag,
 }
 
-/// Runs the command. Fails if an input failed.
+/// Runs the command. Fails if any input failed.
 pub fn run(flags: &FuzzFlags) -> ExitCode {
     let wanted = TARGETS.iter().filter(|t| flags.target.as_deref().is_none_or(|name| name == t.name));
     if let Some(path) = &flags.input {
@@ -91,7 +91,7 @@ pub fn run(flags: &FuzzFlags) -> ExitCode {
     }
 }
 
-/// Fuzzes the targets one after the other. Returns true if no input failed.
+/// Fuzzes the targets one after the other. Returns true if no input failed for any of them.
 fn fuzz_all(targets: &[&Target], flags: &FuzzFlags) -> Result<bool, String> {
     let binary = checkers::build_guided()?;
     let subject = Subject::make(flags.seed.into(), Shutdown::Killed, Scheduler::Threads).map_err(|e| e.to_string())?;
@@ -103,7 +103,7 @@ fn fuzz_all(targets: &[&Target], flags: &FuzzFlags) -> Result<bool, String> {
     Ok(passed)
 }
 
-/// Repeats one saved input, with the normal panic message.
+/// Runs one saved input again, and prints a panic message as usual.
 fn repeat(target: &Target, path: &Path) -> ExitCode {
     match std::fs::read(path) {
         Ok(bytes) => {
@@ -118,7 +118,7 @@ fn repeat(target: &Target, path: &Path) -> ExitCode {
     }
 }
 
-/// Fuzzes a target for its time budget and prints the result. Returns true if no input failed.
+/// Fuzzes one target for its time budget and prints the result. Returns true if no input failed.
 fn fuzz(binary: &Path, target: &Target, subject: &Subject, flags: &FuzzFlags) -> std::io::Result<bool> {
     let corpus = Path::new(OUTPUT_DIR).join("corpus").join(target.name);
     std::fs::create_dir_all(&corpus)?;
@@ -169,7 +169,7 @@ fn fuzz(binary: &Path, target: &Target, subject: &Subject, flags: &FuzzFlags) ->
     Ok(false)
 }
 
-/// libFuzzer's progress, parsed from its output.
+/// Progress of libFuzzer, parsed from its output.
 struct FuzzerProgress<'a> {
     tried: &'a str,
     rate: &'a str,
@@ -205,7 +205,8 @@ fn records(subject: &Subject) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for pair in positions.windows(2).rev().take(400) {
         let record = forge::log_bytes(&subject.image, pair[0], (pair[1] - pair[0]) as usize);
-        // Once as a record, and once as its body, because the checksum rejects nearly all mutations of a record.
+        // Each log record is an input twice: as a whole, and as its body alone, because the checksum rejects nearly all
+        // mutations of a whole record.
         all.push([&[0], record.as_slice()].concat());
         all.push([&[1], record.get(32..).unwrap_or_default()].concat());
     }
@@ -222,7 +223,7 @@ fn keys(subject: &Subject) -> Vec<Vec<u8>> {
     subject.model.rows.keys().take(50).map(encoded).chain([b"name\0\0tail\0\0abc".to_vec()]).collect()
 }
 
-/// The words of a command line, separated by zero bytes.
+/// Parses a command line. In the input, zero bytes separate the words.
 fn command_line(bytes: &[u8]) {
     let words: Vec<String> = bytes.split(|b| *b == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect();
     tpcc::fuzzing::command_line(&words);

@@ -1,4 +1,5 @@
-//! Sequences of operations on a database, compared with a map: each byte string is a program.
+//! Fuzzing target for sequences of operations on a database. Each byte string is a program of operations, whose results are
+//! compared with the results on a map.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use crate::torture::damage::subject::{Subject, options};
 
 const ROWS: Table<Vec<u8>, Vec<u8>> = Table::new("rows").with_index::<ByLength>();
 
-/// Index by the length of a row.
+/// Secondary index by the length of a row.
 struct ByLength;
 impl SecondaryIndex for ByLength {
     type Key = Vec<u8>;
@@ -25,16 +26,16 @@ impl SecondaryIndex for ByLength {
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// A key and a row from three bytes: few distinct keys, of many lengths.
+/// Returns a key and a row, derived from three bytes: few distinct keys, of many lengths.
 fn row(program: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let [key, len, fill] = [program[0], program[1], program[2]];
     (vec![key % 16; usize::from(key) * 2 % 240], vec![fill; usize::from(len) * 15])
 }
 
-/// Maximum number of steps of a program: many short programs find more than a few long ones.
+/// Maximum number of steps of a program. It is small, because many short programs find more failures than a few long ones.
 const MAX_STEPS: usize = 200;
 
-/// Runs a program. Panics if database and map differ.
+/// Runs a program on a database and a map. Panics if their contents differ.
 pub(super) fn run(program: &[u8]) {
     let disk: Arc<dyn Disk> = Arc::new(MemDisk::new());
     let open = || options().open_on(Arc::clone(&disk)).expect("opens");
@@ -46,7 +47,7 @@ pub(super) fn run(program: &[u8]) {
                 db = open();
             }
             14 => check_equal(&db, &map),
-            // A transaction that is rolled back.
+            // Run a transaction that is rolled back.
             13 => {
                 let mut tx = db.begin().expect("begins");
                 let (key, value) = row(&step[1..]);
@@ -83,7 +84,7 @@ fn check_equal(db: &Database, map: &Map) {
     assert!(structure.passed(), "{:?}", structure.findings);
 }
 
-/// The initial programs.
+/// Returns the initial programs.
 pub(super) fn corpus(_: &Subject) -> Vec<Vec<u8>> {
     (1..20).map(|n| Rng::of_case(n, n).bytes(4 * 8 * n as usize)).collect()
 }

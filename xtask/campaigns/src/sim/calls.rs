@@ -1,6 +1,6 @@
 //! Calls of a database that are not statements of a transaction: checkpoints, counters, checks, tables, refused bulk loads.
-//! Any thread may make any of them at any time, and so do the workers of a run. A call must not block another fiber of its
-//! thread, fail, or change a row.
+//! Any thread may make any of these calls at any time, and the workers of a run do so. A call must not block another fiber
+//! of its thread, fail, or change a row.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -13,14 +13,15 @@ use super::panics::raise_finding;
 use super::rng::Rng;
 use super::tables::Tables;
 
-/// Tables that the calls create and that remain empty.
+/// Tables that the calls create. They never get any rows.
 const EXTRA: [Table<u64, Vec<u8>>; 3] = [Table::new("extra one"), Table::new("extra two"), Table::new("extra three")];
 
-/// The same tables with another key type, as another program might declare them: opening them must fail.
+/// Declarations of the same tables with another key type, as another program might have them. To open a table with such a
+/// declaration must fail.
 const OTHER_KEYS: [Table<u32, Vec<u8>>; 3] =
     [Table::new(EXTRA[0].name()), Table::new(EXTRA[1].name()), Table::new(EXTRA[2].name())];
 
-/// A call.
+/// Call of a database that is not a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DatabaseCall {
     Checkpoint,
@@ -29,21 +30,21 @@ pub(crate) enum DatabaseCall {
     VerifyPages,
     CheckStructure,
     Preload,
-    /// A transaction at a random isolation level that does nothing.
+    /// Begins and ends an empty transaction at a random isolation level.
     Begin,
     CreateTable,
-    /// A bulk load into a table, which is refused if the table has rows.
+    /// Begins a bulk load into a table, which the engine refuses if the table has rows.
     RefusedLoad,
-    /// An online copy to another disk.
+    /// Makes an online copy of the database on another disk.
     Copy,
-    /// A compaction: moves pages together and truncates the file. It locks tables in shared mode, and so waits for exclusive
-    /// locks on tables.
+    /// Compacts the database: moves pages together and truncates the file. A compaction locks tables in shared mode, so it
+    /// waits for exclusive locks on tables.
     Compact,
-    /// Log positions at the end of their range and beyond it, which must be refused without a change.
+    /// Passes log positions at the end of their range and beyond it. The engine must refuse them without any change.
     Ends,
 }
 
-/// Calls that are permitted in the middle of a transaction, because they take no locks.
+/// Calls that are permitted in the middle of a transaction, because they acquire no locks.
 const IN_TRANSACTION: [DatabaseCall; 9] = [
     DatabaseCall::Checkpoint,
     DatabaseCall::Checkpoint,
@@ -83,20 +84,20 @@ impl DatabaseCall {
         DatabaseCall::Ends,
     ];
 
-    /// A random call for the middle of a transaction.
+    /// Returns a random call for the middle of a transaction.
     pub(crate) fn in_transaction(rng: &mut Rng) -> DatabaseCall {
         rng.pick(&IN_TRANSACTION)
     }
 
-    /// A random call between two transactions.
+    /// Returns a random call for the time between two transactions.
     pub(crate) fn between_transactions(rng: &mut Rng) -> DatabaseCall {
         if rng.once_in(2) { rng.pick(&BETWEEN_TRANSACTIONS) } else { DatabaseCall::in_transaction(rng) }
     }
 
-    /// Makes the call.
+    /// Makes the call on a database.
     ///
     /// # Errors
-    /// Errors of the engine.
+    /// Returns errors of the engine.
     pub(crate) fn make(self, db: &Database, tables: &Tables, rng: &mut Rng) -> Result<(), RunError> {
         match self {
             DatabaseCall::Checkpoint => db.checkpoint().map_err(RunError::Service),
@@ -113,7 +114,8 @@ impl DatabaseCall {
                 Ok(())
             }
             DatabaseCall::VerifyPages => db.verify_pages().map(drop).map_err(RunError::Service),
-            // While other workers write, the findings are meaningless. The test is that the call returns.
+            // Findings are ignored, because they are meaningless while other workers write. The test is only that the call
+            // returns.
             DatabaseCall::CheckStructure => {
                 db.check_structure(|_, _| ControlFlow::Continue(())).map(drop).map_err(RunError::Service)
             }
@@ -151,14 +153,14 @@ impl DatabaseCall {
                 let which = rng.below(3) as usize;
                 let opened = match rng.below(3) {
                     0 => db.table(&EXTRA[which]).map(drop),
-                    // The table keeps its types, even if it is opened without types, and needs no change.
+                    // The raw table has the types of its declaration, although it is opened without types.
                     1 => db.table(&EXTRA[which]).and_then(|_| db.raw_table(&EXTRA[which])).map(drop),
                     _ => db.table(&EXTRA[which]).and_then(|_| db.raw().alter_indexes(&EXTRA[which])).map(drop),
                 };
                 unless_victim(opened.and_then(|()| refuses_other_keys(db, which)))
             }
             DatabaseCall::RefusedLoad => unless_victim(match db.bulk_load(&tables[rng.below(2) as usize]) {
-                // The table is empty if its rows were deleted or rolled back.
+                // The load is permitted if all rows of the table were deleted or rolled back.
                 Ok(load) => {
                     drop(load);
                     Ok(())
@@ -170,7 +172,7 @@ impl DatabaseCall {
     }
 }
 
-/// Checks that a table with keys of one type cannot be opened with another.
+/// Checks that a table that exists with one key type cannot be opened with another key type.
 fn refuses_other_keys(db: &Database, which: usize) -> Result<(), TxnError> {
     match db.table(&OTHER_KEYS[which]) {
         Ok(_) => raise_finding(format!("table {:?} opens with other types of keys", EXTRA[which].name())),

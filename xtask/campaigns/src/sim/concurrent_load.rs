@@ -1,4 +1,5 @@
-//! A table that is loaded in bulk while a transaction relies on its emptiness. No other worker uses the table.
+//! Workers that load a table in bulk while a transaction relies on the emptiness of the table. No other worker uses the
+//! table.
 
 use std::ops::ControlFlow;
 
@@ -8,15 +9,15 @@ use super::order::Sim;
 use super::rng::Rng;
 use super::tables::Bytes;
 
-/// Number of roles: the worker loads or reads.
+/// Number of workers of this kind: one loads the table, the other reads it.
 pub(super) const ACTORS: usize = 2;
 
 const TABLE: Table<Bytes, Vec<u8>> = Table::new("loaded beside readers");
 
-/// Loads the rows.
+/// Loads the rows in bulk.
 ///
 /// # Errors
-/// Errors of the engine; `Schema` if the table already has rows.
+/// Returns errors of the engine; `Schema` if the table already has rows.
 pub(super) fn load(db: &Database, sim: &dyn Sim, mut rng: Rng) -> Result<(), TxnError> {
     let table = db.table(&TABLE)?;
     for _ in 0..rng.below(20) {
@@ -33,7 +34,7 @@ pub(super) fn load(db: &Database, sim: &dyn Sim, mut rng: Rng) -> Result<(), Txn
 /// Reads the table twice in each of several transactions. Returns a finding if the two reads differ.
 ///
 /// # Errors
-/// Errors of the engine.
+/// Returns errors of the engine.
 pub(super) fn read(db: &Database, sim: &dyn Sim, mut rng: Rng) -> Result<Option<String>, TxnError> {
     let table = db.table(&TABLE)?;
     for _ in 0..4 {

@@ -1,11 +1,12 @@
-//! Workers as a team of fibers: the engine runs as in a team, and every context switch, wait and wake is a real one of
-//! `sched-steps`.
+//! Scheduler for workers that are a team of fibers. The engine runs as in a team, and every context switch, wait and wake-up
+//! is an operation of `sched-steps`.
 //!
-//! At an enabled preemption point of storage ([`storage::Hook::point`]) the fiber hops to its teammate. A wait in storage
-//! ([`storage::Hook::block`]) leaves the team and parks, and between statements the fiber may yield. The seed decides the
-//! team size, one ring or one team per operation, the enabled points, and the probability of a hop at them: from always, as
-//! in production, to one in sixteen, which lets one worker advance far while another is suspended in the middle of a
-//! descent. The next fiber then follows from the rules of the executor. There is one thread, so the run is deterministic.
+//! At an enabled preemption point of storage ([`storage::Hook::point`]), the fiber switches to its teammate. A wait in
+//! storage ([`storage::Hook::block`]) removes the fiber from the team and parks it. Between statements, the fiber may yield.
+//! The seed decides the team size, the choice between one ring and one team per operation, the enabled points, and the
+//! probability of a switch at an enabled point. This probability ranges from 1, as in production, to 1 in 16, with which one
+//! worker advances far while another is suspended in the middle of a descent. Rules of the executor then determine the next
+//! fiber. All fibers run on one thread, so the run is deterministic.
 
 #![allow(unsafe_code)]
 
@@ -25,9 +26,9 @@ use super::order::{self, Decisions, MAX_SERVANT_STEPS, Role, Sim, nanos};
 use super::panics::{self, catch_panic};
 use super::rng::Rng;
 
-/// Stack size of a fiber; debug builds need more than release builds.
+/// Size of a fiber's stack, in bytes. Debug builds need more than release builds.
 const STACK_BYTES: usize = 512 << 10;
-/// Number of statement kinds. With one team per operation, there are `KINDS * INDEXES` teams.
+/// Number of statement kinds that have teams of their own. With one team per operation, there are `KINDS * INDEXES` teams.
 const KINDS: usize = 12;
 const INDEXES: usize = 4;
 
@@ -36,16 +37,16 @@ const INDEXES: usize = 4;
 pub(crate) struct Fibers {
     shared: Arc<Shared>,
     enabled_points: Box<[bool]>,
-    /// A fiber hops at an enabled point once in this number of times, on average.
+    /// Average number of visits of enabled points per switch of a fiber.
     hop_period: u64,
     /// Maximum number of fibers in a team.
     team_size: usize,
     per_operation: Option<Teams>,
-    /// Used instead of teams if set.
+    /// Parameters of sibling groups. `Some` if the fibers run in sibling groups instead of teams.
     siblings: Option<Siblings>,
 }
 
-/// Sibling groups; their clock is the clock of the run.
+/// Parameters of sibling groups. The clock of the groups is the virtual clock of the run.
 #[derive(Clone, Copy, Debug)]
 struct Siblings {
     mode: Mode,
@@ -54,7 +55,7 @@ struct Siblings {
     aggregation: Aggregation,
 }
 
-/// Teams of fibers, one per operation, and the number of the policy that selects the next team.
+/// Teams of fibers, one per operation, and the number of the policy that selects the next team to run.
 #[derive(Debug)]
 struct Teams {
     operations: Operations,
@@ -62,7 +63,7 @@ struct Teams {
     policy: u64,
 }
 
-/// State shared by the fibers, their conditions and the thread of the executor.
+/// State shared by the fibers, the conditions on which they wait, and the thread of the executor.
 #[derive(Debug)]
 struct Shared {
     state: Mutex<FibersState>,
@@ -72,17 +73,17 @@ struct Shared {
 #[derive(Debug)]
 struct FibersState {
     decisions: Decisions,
-    /// Indexed by fiber number; empty outside of [`Sim::run`].
+    /// State of each worker and servant, indexed by fiber number; empty outside of [`Sim::run`].
     actors: Vec<Actor>,
     /// Number of workers that have not ended.
     working: usize,
-    /// Steps of servants since a worker last ran.
+    /// Number of consecutive steps of servants since the last step of a worker.
     servant_steps: u32,
-    /// Reason for which the run was stopped.
+    /// Reason for which the run was stopped, if it was.
     broken: Option<String>,
-    /// Number of hops, indexed by point.
+    /// Number of switches at each preemption point, indexed by point.
     hops: Vec<u64>,
-    /// Number of waits for a wake.
+    /// Number of waits in which a fiber was parked.
     parks: u64,
 }
 
@@ -95,14 +96,14 @@ struct Actor {
 
 #[derive(Clone, Debug)]
 struct Wait {
-    /// Address of the token.
+    /// Address of the wait token, which identifies it.
     token: usize,
     until: Option<u64>,
     waker: Waker,
 }
 
 impl Fibers {
-    /// A scheduler for at most `actors` workers and servants.
+    /// Creates a scheduler for at most `actors` workers and servants.
     pub(crate) fn new(seed: u64, actors: usize, now_ns: Arc<AtomicU64>) -> Fibers {
         let mut rng = Rng::new(seed);
         let all = rng.once_in(2);
@@ -123,7 +124,7 @@ impl Fibers {
         Fibers { shared, enabled_points, hop_period, team_size, per_operation, siblings: None }
     }
 
-    /// As [`Fibers::new`], with fibers in sibling groups, which also yield at points.
+    /// As [`Fibers::new`], but the fibers are in sibling groups and yield at preemption points.
     pub(crate) fn of_siblings(seed: u64, actors: usize, now_ns: Arc<AtomicU64>) -> Fibers {
         let mut rng = Rng::new(seed ^ 0x5349_424c);
         let slice = Duration::from_nanos(rng.pick(&[1, 1_000, 20_000, 1_000_000]).max(1_000));
@@ -136,7 +137,7 @@ impl Fibers {
         Fibers { per_operation: None, siblings: Some(siblings), ..Fibers::new(seed, actors, now_ns) }
     }
 
-    /// The order of an executor for sibling groups; none for teams.
+    /// Returns the scheduling order of an executor for sibling groups; `None` for teams.
     fn order(&self) -> Result<Option<CoreOrder>, String> {
         let Some(Siblings { mode, groups, settings, aggregation }) = self.siblings else { return Ok(None) };
         let table = Groups::new();
@@ -170,28 +171,28 @@ impl Fibers {
             Some(order) => builder.order(order),
             None => builder,
         };
-        // SAFETY: code on the fibers switches in calls of the engine, which keeps no thread-local open at these points (see
-        // `engines/storage/fibers.rs` of `tpcc`), in `wait` and in `pause`. The campaigns have no thread-local except the
-        // message of `catch_panic`, which belongs to the fiber.
+        // SAFETY: a fiber switches only in calls of the engine, in `wait` and in `pause`. The engine keeps no reference to a
+        // thread-local variable at these points (see `engines/storage/fibers.rs` of `tpcc`). The campaigns have no
+        // thread-local variable except the message of `catch_panic`, which belongs to the fiber.
         let built = unsafe { builder.build() };
         built.map_err(|e| format!("no fibers: {e}"))
     }
 
-    /// Waits until the token is woken or the limit has passed. Returns false if the token was not woken.
+    /// Waits until the token is woken or the limit has passed. Returns true if the token was woken.
     fn wait(&self, token: &WaitToken, reason: BlockReason, limit: Option<Duration>) -> bool {
         let limit = order::limit(limit);
         if token.try_consume() {
             return true;
         }
         let (Some(me), Some(waker)) = (fiber::index(), fiber::waker()) else {
-            // No other worker is left: a wait with a limit ends at once, and one without would never end.
+            // No other worker is left. A wait with a limit ends at once; a wait without a limit would never end.
             if limit.is_none() {
                 panics::raise_finding(format!("hang: a lone caller would wait for ever ({reason:?})"));
             }
             return false;
         };
         if panicking() {
-            // No other fiber may run during a panic.
+            // During a panic, no other fiber may run.
             assert!(limit.is_some(), "a wait while unwinding ({reason:?})");
             return false;
         }
@@ -243,7 +244,7 @@ impl Teams {
     }
 }
 
-/// Once the run is stopped, each remaining fiber unwinds; its state is dropped with the whole run.
+/// Unwinds the calling fiber if the run is stopped. The state of all fibers is dropped with the run.
 fn stop_if_broken(state: &FibersState) {
     if state.broken.is_some() && !panicking() {
         panics::stop();
@@ -263,7 +264,8 @@ impl Shared {
         self.state().broken.is_some()
     }
 
-    /// No fiber can run: advances the clock to the next limit, or ends the run if there is none.
+    /// Called when no fiber can run. Advances the clock to the earliest limit of a wait. Stops the run if no wait has a
+    /// limit.
     fn idle(&self, _: &Idle<'_>) {
         let mut state = self.state();
         let waits = state.actors.iter().filter_map(|actor| actor.waits.as_ref());
@@ -284,7 +286,7 @@ impl FibersState {
         }
     }
 
-    /// Ends the run: every fiber that continues from now on stops.
+    /// Stops the run: wakes all waiting fibers. Every fiber that continues from now on unwinds.
     fn stop_run(&mut self, why: &str) {
         let waiting = self.actors.iter().filter(|actor| actor.waits.is_some()).count();
         self.broken.get_or_insert(format!("hang: {why} ({waiting} of {} wait)", self.actors.len()));
@@ -315,7 +317,7 @@ impl Sim for Fibers {
         let mut executor = self.executor(roles.len())?;
         let ran = catch_panic(|| {
             executor.scope(|scope| {
-                // A new executor numbers its fibers 0, 1, 2 ...
+                // A new executor numbers its fibers 0, 1, 2, ... in the order of creation.
                 for role in roles {
                     scope.spawn(move || {
                         let Some(me) = fiber::index() else { return };
@@ -454,7 +456,7 @@ mod tests {
     use super::super::{tables, workload};
     use super::*;
 
-    /// The campaigns test a point only if fibers hop at it.
+    /// A campaign tests a preemption point only if fibers switch at it.
     #[test]
     fn fibers_hop_at_every_point_and_wait_for_each_other() {
         let (mut hops, mut parks) = (vec![0; points().len()], 0);
@@ -463,7 +465,7 @@ mod tests {
             let mut script = Script::draw(&mut rng, Scheduler::Steps);
             script.profile.workers = 4;
             if seed % 10 == 0 {
-                // Enough rows for three levels, so that there is an inner page below the root.
+                // These are enough rows for a tree of three levels, so that there is an inner page below the root.
                 script.profile = script.profile.large();
                 script.profile.loaded = 1_500;
                 script.profile.keys = 3_000;
@@ -482,8 +484,8 @@ mod tests {
         assert!(parks > 100, "{parks} waits");
     }
 
-    /// A waiting fiber must not hold a resource that another fiber of its thread needs. While one waits for the log in a
-    /// checkpoint, a commit or a new table, the others make every kind of call.
+    /// A waiting fiber must not hold a resource that another fiber of its thread needs. While one fiber waits for the log in
+    /// a checkpoint, a commit or the creation of a table, the others make every kind of call.
     #[test]
     fn all_fibers_of_a_thread_may_call_anything_while_others_wait() {
         const WORKERS: usize = 4;

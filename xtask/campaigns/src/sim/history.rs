@@ -1,32 +1,33 @@
-//! The committed transactions in commit order, replayed on the model: the valid states of a database after a crash.
+//! History of a run: its committed transactions. Their replay on the model in commit order yields the valid states of a
+//! database after a crash.
 
 use std::ops::RangeInclusive;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::model::{Op, TablesState};
 
-/// Position in the log of a commit that is in progress.
+/// Log position of a commit that is in progress.
 const IN_PROGRESS: u64 = u64::MAX;
 
 #[derive(Debug)]
 struct Commit {
-    /// End of the commit in the log; [`IN_PROGRESS`] at first.
+    /// Log position of the end of the commit; [`IN_PROGRESS`] until the commit succeeds.
     lsn: u64,
     ops: Vec<Op>,
 }
 
-/// The transactions in the order in which their commits begin.
+/// Committed transactions, in the order in which their commits began.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     commits: Mutex<Vec<Option<Commit>>>,
 }
 
-/// A point in time of the history. It determines the valid states of a database that stops there.
+/// Point in time of a history. It determines the valid states of a database that stops at this point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Moment {
-    /// Number of commits that have begun.
+    /// Number of commits that have begun before this point.
     pub(crate) begun: usize,
-    /// Log position up to which all commits are acknowledged.
+    /// Log position up to which all commits have been acknowledged before this point.
     pub(crate) acknowledged: u64,
 }
 
@@ -35,36 +36,37 @@ impl History {
         self.commits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records that a commit begins: from now on a recovered database may contain it. Returns its number.
+    /// Records that a commit begins. From now on, a recovered database may contain the transaction. Returns the number of
+    /// the commit.
     pub(crate) fn begin(&self, ops: Vec<Op>) -> usize {
         let mut commits = self.commits();
         commits.push(Some(Commit { lsn: IN_PROGRESS, ops }));
         commits.len() - 1
     }
 
-    /// Records that a commit has succeeded, and its end in the log.
+    /// Records that a commit has succeeded, and the log position of its end.
     pub(crate) fn committed(&self, number: usize, lsn: u64) {
         if let Some(Some(commit)) = self.commits().get_mut(number) {
             commit.lsn = lsn;
         }
     }
 
-    /// Records that a commit has failed, and will never take effect.
+    /// Records that a commit has failed and will never take effect.
     pub(crate) fn withdraw(&self, number: usize) {
         if let Some(commit) = self.commits().get_mut(number) {
             *commit = None;
         }
     }
 
-    /// Number of commits that have begun.
+    /// Returns the number of commits that have begun.
     pub(crate) fn begun(&self) -> usize {
         self.commits().len()
     }
 
-    /// Replays all commits on `base`, in commit order.
+    /// Replays all commits on the state `base`, in commit order.
     ///
     /// # Errors
-    /// The answer of a statement differs from the answer in a serial run.
+    /// Returns an error if the answer of a statement differs from its answer in the replay.
     pub(crate) fn replay(&self, base: &TablesState) -> Result<Replay, String> {
         let commits = self.commits();
         let mut order: Vec<(u64, usize)> =
@@ -81,13 +83,13 @@ impl History {
         Ok(Replay { order, hashes, last: state })
     }
 
-    /// The state after the first `n` commits in commit order, for messages.
+    /// Returns the state after the first `n` commits in commit order, for messages.
     pub(crate) fn state_after(&self, base: &TablesState, replay: &Replay, n: usize) -> TablesState {
         let commits = self.commits();
         let mut state = base.clone();
         for (_, number) in &replay.order[..n.min(replay.order.len())] {
             for op in commits[*number].iter().flat_map(|c| &c.ops) {
-                // `replay` has applied the statement before, so it succeeds.
+                // `replay` has already applied the statement successfully, so no error occurs.
                 let _ = state.apply(op);
             }
         }
@@ -95,32 +97,33 @@ impl History {
     }
 }
 
-/// A history in commit order.
+/// Result of a replay: the order of the commits, and the states after them.
 #[derive(Debug)]
 pub(crate) struct Replay {
-    /// Position in the log and number of each commit.
+    /// Log position and number of each commit, in commit order.
     order: Vec<(u64, usize)>,
-    /// Hashes of the state before the first commit, after the first, after the second ...
+    /// Hashes of the states: before the first commit, after the first, after the second, and so on.
     hashes: Vec<u64>,
-    /// The state after all commits.
+    /// State after all commits.
     pub(crate) last: TablesState,
 }
 
 impl Replay {
-    /// Valid numbers of commits in a database that stopped at `moment`.
+    /// Returns the range of valid numbers of commits in a database that stopped at `moment`.
     pub(crate) fn possible(&self, moment: Moment) -> RangeInclusive<usize> {
         let least = self.order.iter().take_while(|(lsn, _)| *lsn <= moment.acknowledged).count();
         let most = self.order.iter().take_while(|(_, number)| *number < moment.begun).count();
-        // A read-only commit takes the end of the log, which may have been durable long before.
+        // The log position of a read-only commit is the end of the log, which may have been durable before the commit began.
+        // So `least` may exceed `most`.
         least.min(most)..=most
     }
 
-    /// Finds the largest valid number of commits that results in a state with this hash.
+    /// Finds the largest valid number of commits after which the state has this hash.
     pub(crate) fn find(&self, moment: Moment, hash: u64) -> Option<usize> {
         self.possible(moment).rev().find(|n| self.hashes[*n] == hash)
     }
 
-    /// Finds a number of commits that results in a state with this hash, valid or not. For messages.
+    /// Finds the largest number of commits after which the state has this hash, valid or not. For messages.
     pub(crate) fn find_any(&self, hash: u64) -> Option<usize> {
         self.hashes.iter().rposition(|h| *h == hash)
     }

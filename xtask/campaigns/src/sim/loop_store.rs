@@ -1,8 +1,8 @@
-//! Tables of a database as the store of speculative loops.
+//! Store of speculative loops: an adapter from the loops' interface to the tables of a database.
 //!
-//! In a simulation only one thread runs at a time, but a loop has several. So the threads of a simulated loop take turns:
-//! each call of the engine is made under a mutex. The scheduler of the simulation sees one caller, whose thread differs from
-//! call to call. Between the calls the threads run concurrently.
+//! In a simulation, only one thread may run at a time, but a loop has several threads. The threads of a simulated loop
+//! therefore make their calls of the engine one at a time, under a mutex. The scheduler of the simulation sees one worker,
+//! whose calls come from different threads. Between the calls, the threads run concurrently.
 
 use std::ops::ControlFlow;
 use std::sync::Mutex;
@@ -15,35 +15,35 @@ use super::notes::lock;
 use super::panics::{self, catch_panic};
 use super::tables::{Bytes, UNIQUE};
 
-/// Position of a row: the number of its table, then its key. A range is within one table.
+/// Position of a row: the number of its table, then its key. All positions of a range have the same table.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct RowPosition {
     pub(crate) table: usize,
     pub(crate) key: Vec<u8>,
 }
 
-/// Tables that loops read speculatively, before their transaction.
+/// Tables of which loops read rows speculatively, before the transaction reads them.
 pub(crate) struct LoopStore<'d> {
     db: &'d Database,
     tables: Vec<OpenTable<Bytes, Vec<u8>>>,
-    /// For simulated loops: held during each call of the engine.
+    /// Mutex that a thread holds during each call of the engine; `Some` in a simulation.
     turn: Option<Mutex<Turn>>,
 }
 
-/// State that the calls of a simulated loop leave for the thread that runs the loop.
+/// State that the threads of a simulated loop leave for the thread that runs the loop.
 #[derive(Debug, Default)]
 struct Turn {
-    /// The first panic of the engine. The loop discards a panic of an iteration that is retried.
+    /// First panic of the engine. It is kept here, because the loop discards the panic of an iteration that is retried.
     panic: Option<String>,
 }
 
 impl<'d> LoopStore<'d> {
-    /// Tables of a database without a simulated scheduler.
+    /// Creates a store for tables of a database that is not simulated.
     pub(crate) fn new(db: &'d Database, tables: &[OpenTable<Bytes, Vec<u8>>]) -> LoopStore<'d> {
         LoopStore { db, tables: tables.to_vec(), turn: None }
     }
 
-    /// Tables of a simulated database: the threads of a loop take turns.
+    /// Creates a store for tables of a simulated database. Threads of a loop take turns to call the engine.
     pub(crate) fn simulated(db: &'d Database, tables: &[OpenTable<Bytes, Vec<u8>>]) -> LoopStore<'d> {
         LoopStore { turn: Some(Mutex::default()), ..LoopStore::new(db, tables) }
     }
@@ -53,8 +53,8 @@ impl<'d> LoopStore<'d> {
         self.turn.as_ref().and_then(|turn| lock(turn).panic.take())
     }
 
-    /// Calls the engine. In a simulation, a panic is raised again as a finding with its message, because the message of a
-    /// panic in another thread than the loop's own is lost.
+    /// Calls the engine. In a simulation, a panic is raised again as a finding with its message: the loop would lose the
+    /// message of a panic in a thread other than its own.
     fn call_engine<R>(&self, call: impl FnOnce() -> R) -> R {
         let Some(turn) = &self.turn else { return call() };
         let mut turn = lock(turn);
@@ -73,8 +73,8 @@ impl<'d> LoopStore<'d> {
     }
 }
 
-/// Key, place and new value of a row that has been read and is now overwritten. None for rows of a table with a unique
-/// index: they are written one by one, because their order determines the duplicates.
+/// Returns the key, place and new value of a row that has been read and is now overwritten. Returns `None` for a table with
+/// a unique index: its rows are written one by one, because the order of writes determines the duplicates.
 fn replacement<'w>(write: &Written<'w, LoopStore<'_>>) -> Option<(&'w [u8], Place, &'w [u8])> {
     let seen = write.seen.as_ref().filter(|seen| seen.value.is_some() && write.key.table != UNIQUE)?;
     Some((&write.key.key, *seen.stamp, write.value?))

@@ -1,9 +1,9 @@
-//! Speculative loops within transactions: some of a transaction's statements run as the iterations of a loop, on two
-//! threads. Their answers and effects must equal those of the same statements in sequence.
+//! Speculative loops within transactions: some statements of a transaction run as the iterations of a loop, on two threads.
+//! Their answers and effects must equal the answers and effects of the same statements in sequence.
 //!
-//! The order of engine calls from the threads of a loop depends on the machine, so a run with loops is not deterministic.
-//! The seed determines the script, the options of the loops, and the sequence of the scheduler's choices. The number of
-//! choices, and the statements between them, depend on the threads.
+//! A run with loops is not deterministic, because the order of engine calls from the threads of a loop depends on the
+//! machine. The seed determines the script, the options of the loops, and the sequence of random numbers from which the
+//! scheduler makes its choices. The number of choices, and the statements between them, depend on the threads.
 
 use std::sync::Mutex;
 
@@ -24,38 +24,38 @@ const ITERATIONS: u64 = 10;
 /// Maximum number of statements of an iteration.
 const STATEMENTS: u64 = 6;
 
-/// The loops of a worker.
+/// Executor and options for the loops of one worker.
 pub(super) struct Loops<'d> {
     store: LoopStore<'d>,
     speculator: Speculator<LoopStore<'d>>,
-    /// True if the writes of an iteration are passed to the engine together.
+    /// True if the writes of an iteration are passed to the engine in one call.
     batches_writes: bool,
 }
 
-/// A statement of an iteration.
+/// Statement of an iteration.
 enum Step {
     Get(RowPosition),
-    /// Reads a row of this table. Its key depends on the previous reads of the iteration.
+    /// Reads a row of this table. The key depends on the previous reads of the iteration.
     Follow(usize),
     Put(RowPosition, Vec<u8>),
     Insert(RowPosition, Vec<u8>),
     Update(RowPosition, Vec<u8>),
     Count(RowPosition),
     Delete(RowPosition),
-    /// Deletes without a read.
+    /// Deletes a row without reading it.
     DeleteBlindly(RowPosition),
     Scan(RowPosition, RowPosition),
-    /// The first rows of a range.
+    /// Reads the first rows of a range: its bounds, and the maximum number of rows.
     First(RowPosition, RowPosition, usize),
     TakeFirst(RowPosition, RowPosition),
     DeleteRange(RowPosition, RowPosition),
-    /// Ends the loop if the reads of the iteration result in a number that is divisible by 4.
+    /// Ends the loop if a number computed from the iteration's reads is divisible by 4.
     MayEnd,
 }
 
 /// Reason for which an iteration ended the loop.
 enum LoopEnd {
-    /// By [`Step::MayEnd`], with the answers up to this step.
+    /// The loop was ended by [`Step::MayEnd`]. Contains the answers up to this step.
     Early(Vec<Op>),
     Refused(TxnError),
 }
@@ -67,10 +67,10 @@ impl From<TxnError> for LoopEnd {
 }
 
 impl<'d> Loops<'d> {
-    /// The loops of a worker, with random options.
+    /// Creates the loops of a worker, with random options.
     ///
     /// # Errors
-    /// A thread cannot be created.
+    /// Returns an error if a thread cannot be created.
     pub(super) fn draw(db: &'d Database, tables: &Tables, rng: &mut Rng) -> Result<Loops<'d>, String> {
         let (number, operations) = rng.pick(&[(1, 1), (8, 4), (usize::MAX, 1)]);
         let options = Options::new()
@@ -87,7 +87,7 @@ impl<'d> Loops<'d> {
     /// Runs a random loop within a transaction. Returns the answers of its statements, in order.
     ///
     /// # Errors
-    /// Errors of the engine; some of the statements may have taken effect.
+    /// Returns errors of the engine. Some of the statements may have taken effect nevertheless.
     pub(super) fn run(&mut self, maker: &mut StatementMaker<'_, 'd>) -> Result<Vec<Op>, TxnError> {
         let items = draw(maker);
         let keys = maker.profile.keys;
@@ -98,7 +98,7 @@ impl<'d> Loops<'d> {
         let ran = if self.batches_writes {
             self.speculator.collect(store, maker.tx, items, body, |new| lock(&ops).extend(new))
         } else {
-            // A statement outside the loop, between two iterations.
+            // Runs a statement outside the loop, between two iterations.
             let read_between = |tx: &mut Transaction<'d>, new: Vec<Op>| {
                 lock(&ops).extend(new);
                 let at = RowPosition { table: 0, key: key(0) };
@@ -126,14 +126,14 @@ impl<'d> Loops<'d> {
         }
     }
 
-    /// Counters of the loop since the last call.
+    /// Takes the loop counters since the last call.
     pub(super) fn take_counters(&mut self) -> LoopCounters {
         let Stats { epochs, violations, .. } = self.speculator.take_stats();
         LoopCounters { loops: 1, epochs, violations }
     }
 }
 
-/// Name of an error without further data.
+/// Returns the name of an error, without further data.
 fn error_name(error: &LoopError<LoopEnd, TxnError>) -> &'static str {
     match error {
         LoopError::Nested => "nested",
@@ -142,7 +142,7 @@ fn error_name(error: &LoopError<LoopEnd, TxnError>) -> &'static str {
     }
 }
 
-/// Random iterations of a loop, usually on adjacent keys.
+/// Returns random iterations of a loop, usually on adjacent keys.
 fn draw(maker: &mut StatementMaker<'_, '_>) -> Vec<Vec<Step>> {
     let keys = maker.profile.keys;
     let (begin, reach) = (maker.rng.below(keys), maker.rng.pick(&[4, 30, keys]));
@@ -171,7 +171,7 @@ fn draw(maker: &mut StatementMaker<'_, '_>) -> Vec<Vec<Step>> {
     (0..iterations).map(|_| (0..1 + maker.rng.below(STATEMENTS)).map(|_| step(maker)).collect()).collect()
 }
 
-/// Runs the statements of an iteration and returns them with their answers.
+/// Runs the statements of an iteration. Returns the statements with their answers.
 fn iteration(epoch: &mut Epoch<'_, LoopStore<'_>>, steps: &[Step], keys: u64) -> Result<Vec<Op>, LoopEnd> {
     let (mut ops, mut number) = (Vec::new(), 0u64);
     for step in steps {
@@ -201,12 +201,12 @@ fn get(RowPosition { table, key }: RowPosition, found: Option<Vec<u8>>) -> Op {
     Op::Get { table, key, found }
 }
 
-/// A hash of a row.
+/// Returns a hash of a row.
 fn number_of(at: &RowPosition, row: Option<&[u8]>) -> u64 {
     row.map_or(1, |row| hash_of(at.table, &at.key, row))
 }
 
-/// A statement that writes one row.
+/// Runs a statement that writes one row.
 fn write(epoch: &mut Epoch<'_, LoopStore<'_>>, step: &Step) -> Result<Op, TxnError> {
     let is_there = |epoch: &mut Epoch<'_, LoopStore<'_>>, at: &RowPosition| epoch.view(at, |row| row.is_some());
     Ok(match step {
@@ -251,7 +251,7 @@ fn write(epoch: &mut Epoch<'_, LoopStore<'_>>, step: &Step) -> Result<Op, TxnErr
     })
 }
 
-/// A statement on a range.
+/// Runs a statement on a range.
 fn range(epoch: &mut Epoch<'_, LoopStore<'_>>, step: &Step) -> Result<Op, TxnError> {
     Ok(match step {
         Step::Scan(from, to) => {
@@ -266,7 +266,8 @@ fn range(epoch: &mut Epoch<'_, LoopStore<'_>>, step: &Step) -> Result<Op, TxnErr
             for (at, row) in epoch.range(from.clone(), to.clone(), *most)?.iter() {
                 found.add(at.table, &at.key, row);
             }
-            // The model excludes the end of the range, so this end is after the last key. It is not itself a key.
+            // The model excludes the end of the range, but the loop includes it. The model's end is therefore the smallest
+            // byte string after the last key, which is itself not a key.
             let end = [&to.key[..], &[0]].concat();
             Op::Ends { table: from.table, from: from.key.clone(), to: end, back: vec![false; *most], found }
         }

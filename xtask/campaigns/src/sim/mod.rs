@@ -1,8 +1,8 @@
-//! The whole engine on a simulated disk, in virtual time. One worker runs at a time, and a seed decides which.
+//! Simulation of the whole engine on a simulated disk, in virtual time. One worker runs at a time, and a seed decides which.
 //!
 //! A run without speculative loops is deterministic. Its seed determines the workers' statements, their interleaving, the
-//! steps of background services, the clock, the failing calls of the disk, and the effect of a power loss. So a seed repeats
-//! a failure, and two runs of a seed have the same [`trace`](order::Sim::trace).
+//! steps of background services, the clock, the calls of the disk that fail, and the effect of a power loss. A failure can
+//! therefore be repeated by its seed, and two runs of a seed have the same [`trace`](order::Sim::trace).
 //!
 //! - [`order`]: the interface of all schedulers of workers, and their random choices.
 //! - [`scheduler`]: the kinds of schedulers, and the one for threads, which pass a baton. The baton moves at waits in

@@ -1,28 +1,29 @@
-//! The model: answers and effects of statements on maps.
+//! Model of the database: answers and effects of statements on maps.
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, Range};
 
 use super::tables::{self, Rows, TABLES, UNIQUE, hash_of, name_of};
 
-/// A statement with its answer.
+/// Statement with its answer.
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
     /// Reads a row.
     Get { table: usize, key: Vec<u8>, found: Option<Vec<u8>> },
-    /// Puts a row, unless another row has its unique value.
+    /// Puts a row. No effect if another row has its unique value; `done` is then false.
     Put { table: usize, key: Vec<u8>, row: Vec<u8>, done: bool },
     /// Reads rows with one statement, in the order of `keys`.
     GetMany { table: usize, keys: Vec<Vec<u8>>, found: Vec<Option<Vec<u8>>> },
-    /// Puts rows with one statement, one after the other: all, or none if another row has the unique value of one of them at
-    /// its turn.
+    /// Puts rows with one statement, one after the other. No effect if another row has the unique value of one of them when
+    /// its turn comes; `done` is then false.
     PutMany { table: usize, rows: Rows, done: bool },
     /// Replaces rows with one statement, one after the other, and skips keys without a row. The answer is the number of
-    /// replaced rows, or `None` without any effect if another row has the unique value of one of them at its turn.
+    /// replaced rows. It is `None`, without any effect, if another row has the unique value of one of them when its turn
+    /// comes.
     ReplaceMany { table: usize, rows: Rows, done: Option<usize> },
-    /// Inserts a row, unless the key exists or another row has its unique value.
+    /// Inserts a row. No effect if the key exists or another row has its unique value; `done` is then false.
     Insert { table: usize, key: Vec<u8>, row: Vec<u8>, done: bool },
-    /// Replaces a row if it exists. The answer is `None` if another row has its unique value.
+    /// Replaces a row if it exists. The answer is `None`, without any effect, if another row has its unique value.
     Update { table: usize, key: Vec<u8>, row: Vec<u8>, done: Option<bool> },
     /// Increments the head (the first 8 bytes) of a row if the row exists and is long enough.
     Count { table: usize, key: Vec<u8>, done: bool },
@@ -30,47 +31,47 @@ pub(crate) enum Op {
     Delete { table: usize, key: Vec<u8>, done: bool },
     /// Deletes a row if it exists, without an answer.
     DeleteBlindly { table: usize, key: Vec<u8> },
-    /// Deletes all rows of a range. The answer is their number.
+    /// Deletes all rows of a range. The answer is the number of deleted rows.
     DeleteRange { table: usize, from: Vec<u8>, to: Vec<u8>, done: u64 },
-    /// Removes all rows of a table, by a call that is a transaction of its own.
+    /// Removes all rows of a table. The call is a transaction of its own.
     Empty { table: usize },
-    /// Deletes the first row of a range.
+    /// Deletes the first row of a range. The answer is its key.
     TakeFirst { table: usize, from: Vec<u8>, to: Vec<u8>, taken: Option<Vec<u8>> },
-    /// Reads all rows of a range. The answer is their number and the sum of their hashes.
+    /// Reads all rows of a range. The answer is the number of rows and the sum of their hashes.
     Scan { table: usize, from: Vec<u8>, to: Vec<u8>, found: (usize, u64) },
     /// Counts the rows of a range.
     Number { table: usize, from: Vec<u8>, to: Vec<u8>, found: u64 },
-    /// Inserts rows in ascending order, all or none.
+    /// Inserts rows in ascending order: either all of them, or none.
     Run { table: usize, rows: Rows, done: bool },
     /// Increments the heads of several rows with one statement, one after the other in the order of `keys`. Skips short rows
-    /// and keys without a row. The answer has the rows before the change.
+    /// and keys without a row. The answer is a digest of the rows before the change.
     Heads { table: usize, keys: Vec<Vec<u8>>, found: RowDigest },
-    /// Reads parts of a row; none if the row does not exist.
+    /// Reads parts of a row. The answer is `None` if the row does not exist.
     GetParts { table: usize, key: Vec<u8>, parts: Parts, found: Option<Vec<u8>> },
-    /// Increments each byte in the first of these parts, with one statement on several rows, one after the other. Skips keys
-    /// without a row, and rows that end before the part does. The answer has the parts before the change.
+    /// Increments each byte of the first of these parts, in several rows, one after the other, with one statement. Skips
+    /// keys without a row, and rows that end before the part does. The answer is a digest of the parts before the change.
     CountParts { table: usize, keys: Vec<Vec<u8>>, parts: Parts, found: RowDigest },
-    /// Increments the heads of all rows of a range with one statement. The answer has the rows before the change.
+    /// Increments the heads of all rows of a range with one statement. The answer is a digest of the rows before the change.
     Sweep { table: usize, from: Vec<u8>, to: Vec<u8>, found: RowDigest },
-    /// Reads rows of a range without its end, one for each element of `back`: from the front (false) or from the back
-    /// (true). Ends early when no rows are left.
+    /// Reads rows of a range that excludes `to`, one row for each element of `back`: the next one from the front (false) or
+    /// from the back (true). Ends early if no rows are left.
     Ends { table: usize, from: Vec<u8>, to: Vec<u8>, back: Vec<bool>, found: RowDigest },
-    /// Reads entries of an index, at most `most`.
+    /// Reads at most `most` entries of an index.
     Entries { table: usize, index: usize, from: Vec<u8>, to: Vec<u8>, descending: bool, most: usize, found: RowDigest },
-    /// Reads rows with a class in a range, in index order.
+    /// Reads rows by an index on their class, within a range of classes, in index order.
     ByClass { table: usize, from: Vec<u8>, to: Vec<u8>, found: RowDigest },
 }
 
 /// Byte ranges of a row. A range that ends at `usize::MAX` extends to the end of the row.
 pub(crate) type Parts = Vec<Range<usize>>;
 
-/// Concatenation of the parts of a row. Stops at the first part that extends beyond the end of the row.
+/// Returns the concatenated parts of a row. Stops at the first part that extends beyond the end of the row.
 fn parts_of(row: &[u8], parts: &[Range<usize>]) -> Vec<u8> {
     let whole = |part: &Range<usize>| row.get(part.start..if part.end == usize::MAX { row.len() } else { part.end });
     parts.iter().map_while(whole).flatten().copied().collect()
 }
 
-/// Number and hash of a sequence of keys and rows.
+/// Number and hash of a sequence of rows with their keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RowDigest {
     rows: usize,
@@ -83,13 +84,13 @@ impl RowDigest {
         self.hash = self.hash.rotate_left(7) ^ hash_of(table, key, row);
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     pub(crate) fn rows(&self) -> usize {
         self.rows
     }
 }
 
-/// The rows of all tables.
+/// State of the model: the rows of all tables.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TablesState {
     maps: [BTreeMap<Vec<u8>, Vec<u8>>; TABLES],
@@ -98,7 +99,7 @@ pub(crate) struct TablesState {
 }
 
 impl TablesState {
-    /// The state of a database that was read.
+    /// Creates the state from the rows of all tables of a database.
     pub(crate) fn of(all: &[Rows; TABLES]) -> TablesState {
         let mut state = TablesState::default();
         for (table, rows) in all.iter().enumerate() {
@@ -109,7 +110,7 @@ impl TablesState {
         state
     }
 
-    /// A hash of the state.
+    /// Returns a hash of the rows of all tables.
     pub(crate) fn hash(&self) -> u64 {
         self.hash
     }
@@ -136,17 +137,18 @@ impl TablesState {
         true
     }
 
-    /// Removes rows and returns the number of existing ones.
+    /// Removes rows. Returns the number of rows that existed.
     fn remove_all(&mut self, table: usize, keys: &[Vec<u8>]) -> u64 {
         keys.iter().filter(|key| self.remove(table, key)).count() as u64
     }
 
-    /// Returns true if another row than `key`'s has the unique value of `row`.
+    /// Returns true if a row with a key other than `key` has the unique value of `row`.
     fn clashes(&self, table: usize, key: &[u8], row: &[u8]) -> bool {
         table == UNIQUE && name_of(row).and_then(|name| self.names.get(&name)).is_some_and(|other| other != key)
     }
 
-    /// Puts rows one after the other and returns their number; none, without any effect, if one of them clashes at its turn.
+    /// Puts rows one after the other, and returns their number. Returns `None`, without any effect, if another row has the
+    /// unique value of one of them when its turn comes.
     fn put_all<'r>(
         &mut self,
         table: usize,
@@ -173,10 +175,10 @@ impl TablesState {
         None
     }
 
-    /// Applies the effect of a statement.
+    /// Applies the effect of a statement, and compares its answer with the model's answer.
     ///
     /// # Errors
-    /// The answer of the model differs.
+    /// Returns an error if the answers differ.
     pub(crate) fn apply(&mut self, op: &Op) -> Result<(), String> {
         let here = match op {
             Op::Get { table, key, found } => self.maps[*table].get(key) == found.as_ref(),
@@ -192,7 +194,7 @@ impl TablesState {
             }
             Op::PutMany { table, rows, done } => self.put_all(*table, rows.iter()).is_some() == *done,
             Op::ReplaceMany { table, rows, done } => {
-                // The statement does not change which keys exist.
+                // The statement changes no keys, so the keys that exist now also existed before it.
                 let there = |(key, _): &&(Vec<u8>, Vec<u8>)| self.maps[*table].contains_key(key);
                 let rows: Vec<_> = rows.iter().filter(there).collect();
                 self.put_all(*table, rows.into_iter()) == *done
@@ -327,7 +329,8 @@ impl TablesState {
         if here { Ok(()) } else { Err(format!("{op:?} is not what a serial run gives")) }
     }
 
-    /// Increments the head of a row that exists and is long enough. Adds the previous row to `digest`.
+    /// Increments the head of a row that exists and is long enough. Adds the row before the change to `digest`. Returns
+    /// false if the row was skipped.
     fn count_up(&mut self, table: usize, key: &[u8], digest: &mut RowDigest) -> bool {
         let Some(row) = self.maps[table].get(key).cloned() else { return false };
         let Some(counted) = counted(row.clone()) else { return false };
@@ -337,12 +340,12 @@ impl TablesState {
     }
 
     fn range(&self, table: usize, from: &[u8], to: &[u8]) -> impl DoubleEndedIterator<Item = (&Vec<u8>, &Vec<u8>)> {
-        // A map panics at a range with its end before its start.
+        // A range whose end is before its start would make the map panic.
         let to = to.max(from);
         self.maps[table].range::<[u8], _>((Bound::Included(from), Bound::Included(to)))
     }
 
-    /// Describes the first difference from the rows of a database.
+    /// Describes the first difference between the model and the rows of a database.
     pub(crate) fn difference(&self, found: &[Rows; TABLES]) -> Option<String> {
         let short = |row: Option<&Vec<u8>>| row.map(|row| (row.len(), row[..row.len().min(16)].to_vec()));
         for (table, rows) in found.iter().enumerate() {
@@ -359,18 +362,18 @@ impl TablesState {
     }
 }
 
-/// Increments the head of a row; `None` if the row is too short.
+/// Returns a row with its head incremented; `None` if the row is too short for a head.
 pub(crate) fn counted(mut row: Vec<u8>) -> Option<Vec<u8>> {
     count(row.first_chunk_mut()?);
     Some(row)
 }
 
-/// Increments a byte of a part.
+/// Increments a byte of a part, as the statements on parts do.
 pub(crate) fn count_byte(byte: &mut u8) {
     *byte = byte.wrapping_add(1);
 }
 
-/// Increments a head.
+/// Increments a head, as the statements on heads do.
 pub(crate) fn count(head: &mut [u8; 8]) {
     *head = u64::from_le_bytes(*head).wrapping_add(1).to_le_bytes();
 }

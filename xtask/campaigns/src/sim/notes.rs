@@ -1,4 +1,4 @@
-//! Record of a run by its workers and its disk: commits, errors, and points of possible power loss.
+//! Record of a run, written by its workers and its disk: commits, errors, and points of possible power loss.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,25 +11,26 @@ use super::rng::Rng;
 use super::sample::Sample;
 use super::tables::{Rows, TABLES};
 
-/// A point of possible power loss, and one state of the disk that it may leave.
+/// Point of a possible power loss, and one state of the disk that the power loss may leave.
 #[derive(Debug)]
 pub(crate) struct PowerLoss {
-    /// The disk after the power loss.
+    /// Disk after the power loss.
     pub(crate) disk: SimDisk,
     /// Time of the power loss.
     pub(crate) when: PowerLossTime,
-    /// The part of the unsynced data that survives.
+    /// Part of the unsynced data that survives the power loss.
     pub(crate) how: Crash,
-    /// Determines the commits that recovery may find and those that it must find.
+    /// Point in time of the history. It determines the commits that recovery may find, and the commits that it must find.
     pub(crate) moment: Moment,
 }
 
-/// Time of a power loss.
+/// Time of a power loss in a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PowerLossTime {
-    /// Before this changing call of the disk: its number and kind.
+    /// Before a changing call of the disk. Contains the number and kind of the call.
     Before(u64, Call),
-    /// Just after the acknowledgement of a waiting commit; the number of changing calls up to then.
+    /// Just after a commit that waits for its durability was acknowledged. Contains the number of changing calls before this
+    /// time.
     AfterCommit(u64),
 }
 
@@ -42,16 +43,16 @@ impl std::fmt::Display for PowerLossTime {
     }
 }
 
-/// An error of a run, and its origin.
+/// Error of a run, by the operation that returned it.
 #[derive(Clone, Debug)]
 pub(crate) enum RunError {
-    /// From opening the database.
+    /// Error of opening the database.
     Open(String),
-    /// From a transaction.
+    /// Error of a transaction.
     Txn(TxnError),
-    /// From a background service or from closing.
+    /// Error of a background service, or of closing the database.
     Service(StorageError),
-    /// From the creation of threads for speculative loops.
+    /// Error of the creation of threads for speculative loops.
     Loops(String),
 }
 
@@ -66,13 +67,13 @@ impl std::fmt::Display for RunError {
     }
 }
 
-/// Counters of the speculative loops that have run, to their end or to an error.
+/// Counters of the speculative loops that have ended, with or without an error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct LoopCounters {
     pub(crate) loops: u64,
-    /// Number of committed epochs: iterations, or groups of them.
+    /// Number of committed epochs. An epoch is an iteration or a group of iterations.
     pub(crate) epochs: u64,
-    /// Number of violations: epochs that were undone and retried.
+    /// Number of violations: epochs that were rolled back and retried.
     pub(crate) violations: u64,
 }
 
@@ -94,15 +95,15 @@ pub(super) struct Notes {
     power_losses: Mutex<PowerLossSample>,
     pub(super) errors: Mutex<Vec<RunError>>,
     pub(super) rows: Mutex<Option<[Rows; TABLES]>>,
-    /// Counters of the speculative loops so far.
+    /// Counters of all speculative loops that have ended.
     pub(super) loop_counters: Mutex<LoopCounters>,
     pub(super) probe: Mutex<Option<Result<(), TxnError>>>,
 }
 
-/// The points of possible power loss.
+/// Random sample of the points of possible power loss.
 #[derive(Debug)]
 struct PowerLossSample {
-    /// Number of changing calls so far.
+    /// Number of changing calls of the disk so far.
     calls: u64,
     chosen: Sample<PowerLoss>,
 }
@@ -112,7 +113,7 @@ pub(super) fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Notes {
-    /// An empty record, for a random sample of at most `power_losses` points of possible power loss.
+    /// Creates an empty record with a random sample of at most `power_losses` points of possible power loss.
     pub(super) fn new(power_losses: usize, seed: u64) -> Notes {
         Notes {
             history: Arc::default(),
@@ -128,7 +129,7 @@ impl Notes {
         }
     }
 
-    /// The sampled points, in the order of the run.
+    /// Takes the sampled points of possible power loss, in the order of the run.
     pub(super) fn take_power_losses(&self) -> Vec<PowerLoss> {
         lock(&self.power_losses).chosen.take()
     }
@@ -145,7 +146,7 @@ impl Notes {
         lock(&self.errors).push(error);
     }
 
-    /// Offers the states of the disk after a power loss before this call to the sample.
+    /// Offers the possible disk states after a power loss just before this call to the sample.
     pub(super) fn offer_power_losses(&self, disk: &SimDisk, call: Call) {
         let moment = self.moment();
         let mut power_losses = lock(&self.power_losses);
@@ -162,8 +163,8 @@ impl Notes {
         }
     }
 
-    /// Offers the state of the disk after a power loss just after an acknowledged commit to the sample. The unsynced data is
-    /// lost, but that commit must survive.
+    /// Offers the disk state after a power loss just after an acknowledged commit to the sample. All unsynced data is lost,
+    /// but the commit must survive.
     pub(super) fn offer_after_commit(&self, disk: &SimDisk) {
         let moment = self.moment();
         let mut power_losses = lock(&self.power_losses);

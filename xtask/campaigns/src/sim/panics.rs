@@ -1,27 +1,28 @@
-//! Panics as values. A panic of the code under test is a finding, reported with its seed. A panic of the campaign's own code
-//! is not; [`is_own`] distinguishes the two.
+//! Panics as values. A panic of the code under test is a finding, which is reported with its seed. A panic of the campaign's
+//! own code is not a finding; [`is_own`] distinguishes the two.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind, resume_unwind, set_hook, take_hook};
 use std::sync::Once;
 
 sched_steps::fiber_local! {
-    /// `Some` while a panic of this fiber or thread would be caught: its message is stored here instead of printed. The
-    /// previous value is restored at the end. Each fiber has its own value, because the fibers of a thread end in any order.
+    /// Message of the last panic of this fiber or thread. `Some` while panics are caught: the hook then stores a message
+    /// here instead of printing it. The previous value is restored at the end. Each fiber has its own value, because the
+    /// fibers of a thread end in any order.
     static MESSAGE: RefCell<Option<String>> = RefCell::new(None);
 }
 
-/// Source paths of the code under test: a panic elsewhere is the campaign's own.
+/// Source paths of the code under test. A panic in other code is the campaign's own.
 const TESTED_SOURCES: [&str; 3] = ["crates/storage/", "crates/sched-steps/", "crates/speculate/"];
 
 /// Prefix of the message of a campaign's own panic.
 const OWN_PANIC: &str = "the campaign itself panicked: ";
 
-/// Payload of a worker that was stopped; not a finding.
+/// Panic payload of a worker that was stopped, which is not a finding.
 #[derive(Debug)]
 struct StopPayload;
 
-/// Payload of a worker that reports a finding, for code that cannot return an error.
+/// Panic payload of a worker that reports a finding from code that cannot return an error.
 #[derive(Debug)]
 struct FindingPayload(String);
 
@@ -35,19 +36,19 @@ pub(crate) fn raise_finding(what: String) -> ! {
     resume_unwind(Box::new(FindingPayload(what)))
 }
 
-/// The message of a panic in one line, marked if the panic is the campaign's own.
+/// Returns the message of a panic in one line. The message has a prefix if the panic is the campaign's own.
 pub(crate) fn message(info: &PanicHookInfo<'_>) -> String {
     let is_tested = info.location().is_some_and(|place| TESTED_SOURCES.iter().any(|path| place.file().contains(path)));
     let own = if is_tested { "" } else { OWN_PANIC };
     format!("{own}{}", info.to_string().replace('\n', " "))
 }
 
-/// Returns true if a reported failure is the campaign's own, and therefore not a finding.
+/// Returns true if a reported failure is a panic of the campaign's own code, and therefore not a finding.
 pub(crate) fn is_own(failure: &str) -> bool {
     failure.contains(OWN_PANIC)
 }
 
-/// Runs `f`. A panic becomes an error with its message and location. [`stop`] becomes `Ok(None)`.
+/// Runs `f`. A panic is returned as an error with its message and location. [`stop`] results in `Ok(None)`.
 pub(crate) fn catch_panic<T>(f: impl FnOnce() -> T) -> Result<Option<T>, String> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

@@ -1,4 +1,4 @@
-//! A database on a simulated disk, its workers and services, from start to end; and its recovery after a crash.
+//! Run of a database on a simulated disk with its workers and services, from start to end. Also its recovery after a crash.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::AtomicU64;
@@ -23,30 +23,30 @@ use super::watch::ObservedDisk;
 use super::work::{self, SERVANTS, Shared};
 use super::workload;
 
-/// The results of a run.
+/// Results of a run.
 #[derive(Debug)]
 pub(crate) struct RunResult {
-    /// The committed transactions.
+    /// Committed transactions.
     pub(crate) history: Arc<History>,
-    /// Determines the commits that recovery must find after the run.
+    /// Point in time at the end of the run. It determines the commits that recovery must find.
     pub(crate) moment: Moment,
     /// Sampled points of possible power loss.
     pub(crate) power_losses: Vec<PowerLoss>,
     /// Errors of statements, commits, services, opening and closing.
     pub(crate) errors: Vec<RunError>,
-    /// Calls of the disk that the engine must never make.
+    /// Calls of the disk that the engine must never make, but made.
     pub(crate) forbidden: Vec<String>,
-    /// The rows of the tables after all workers have ended, if there were no errors.
+    /// Rows of the tables after all workers have ended; `None` if there were errors.
     pub(crate) rows: Option<[Rows; TABLES]>,
-    /// With [`Script::speculate`]: counters of the speculative loops.
+    /// Counters of the speculative loops; zero without [`Script::speculate`].
     pub(crate) loop_counters: LoopCounters,
-    /// With [`Script::probe`]: the result of a transaction on the repaired disk; `None` if the database never opened.
+    /// Result of a transaction on the repaired disk, with [`Script::probe`]; `None` if the database never opened.
     pub(crate) probe: Option<Result<(), TxnError>>,
-    /// Hashes of the decisions of scheduler and disk: equal for equal runs.
+    /// Hashes of the decisions of the scheduler, and of the disk. Equal runs have equal hashes.
     pub(crate) trace: (u64, u32),
 }
 
-/// Random settings of the database.
+/// Returns random settings of the database.
 fn settings(seed: u64, latches: Option<LatchKind>, now_ns: Arc<AtomicU64>) -> Options {
     let mut rng = Rng::new(seed ^ 0x5e77_1465);
     let options = sizes::options(&mut rng).checkpoint_every(rng.pick(&[64 << 10, 128 << 10, 1 << 20]));
@@ -62,7 +62,7 @@ fn settings(seed: u64, latches: Option<LatchKind>, now_ns: Arc<AtomicU64>) -> Op
         .large_pages(rng.pick(&[LargePages::Try, LargePages::Off]))
         .latch_words(rng.pick(&[16, 128]).max(std::thread::available_parallelism().map_or(1, usize::from)))
         .reruns(rng.pick(&[0, 100]))
-        // Workers choose the level of each transaction. All other transactions must be serializable.
+        // Workers choose the isolation level of each transaction. All other transactions must be serializable.
         .isolation(Isolation::Serializable)
         .on_recovery(|_| ControlFlow::Continue(()))
         .clock(now_ns)
@@ -72,21 +72,21 @@ fn settings(seed: u64, latches: Option<LatchKind>, now_ns: Arc<AtomicU64>) -> Op
 /// Settings of a recovery and of the reads after it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecoveryPlan {
-    /// The seed of all random choices.
+    /// Seed of all random choices.
     pub(crate) seed: u64,
-    /// The reader: a thread, or a team of fibers.
+    /// Scheduler of the reader, which is a thread or a team of fibers.
     pub(crate) scheduler: Scheduler,
-    /// The kind of page latches; none for a random one.
+    /// Page latch kind; `None` for a random kind.
     pub(crate) latches: Option<LatchKind>,
 }
 
 impl RecoveryPlan {
-    /// The same settings with the random choices of another case.
+    /// Returns the same settings with the random choices of another case.
     pub(crate) fn of_case(self, case: u64) -> RecoveryPlan {
         RecoveryPlan { seed: Rng::of_case(self.seed, case).next(), ..self }
     }
 
-    /// Opens a disk as after a crash. Transactions do the background work themselves.
+    /// Opens a disk as after a crash, without background threads: transactions do the background work.
     fn open(self, disk: Arc<dyn Disk>) -> Result<(Database, Option<Arc<dyn Sim>>), OpenError> {
         let now_ns = Arc::new(AtomicU64::new(1));
         let options = settings(self.seed, self.latches, Arc::clone(&now_ns)).background(Background::Inline);
@@ -98,7 +98,7 @@ impl RecoveryPlan {
         Ok((options.hook(hook).open_on(disk)?, Some(sim)))
     }
 
-    /// Reads all rows. A team reads them twice concurrently, and both results must be equal.
+    /// Reads all rows. In a team, two fibers read all rows concurrently, and both must read the same.
     fn read(self, db: &Database, sim: Option<&dyn Sim>, deep: bool) -> Result<[Rows; TABLES], String> {
         let all = || tables::contents(db, deep).and_then(|rows| schema_changes::check(db).map(|()| rows));
         let Some(sim) = sim else { return all() };
@@ -117,7 +117,7 @@ impl RecoveryPlan {
 /// Runs `work`. In a team, a second fiber repeats `meanwhile` until `work` has ended.
 ///
 /// # Errors
-/// A panic, or a state in which no fiber can continue.
+/// Returns a panic, or a description of a state in which no fiber can continue.
 pub(crate) fn run_with_teammate<T: Send>(
     sim: Option<&dyn Sim>,
     work: impl FnOnce() -> T + Send,
@@ -136,11 +136,11 @@ pub(crate) fn run_with_teammate<T: Send>(
     lock(&result).take().ok_or_else(|| "stopped".into())
 }
 
-/// Opens the disk after a crash and reads all rows. With `deep`, also reads backwards, verifies every page, runs more
-/// transactions, closes, and reads again.
+/// Opens the disk after a crash and reads all rows. With `deep`, also reads all rows backwards, verifies every page, runs
+/// more transactions, closes the database, and reads all rows again.
 ///
 /// # Errors
-/// The first difference or error.
+/// Returns the first difference or error.
 pub(crate) fn recover_and_read(disk: &SimDisk, recovery: RecoveryPlan, deep: bool) -> Result<[Rows; TABLES], String> {
     let recovered = catch_panic(|| -> Result<[Rows; TABLES], String> {
         let open = || recovery.open(Arc::new(disk.clone()));
@@ -150,7 +150,8 @@ pub(crate) fn recover_and_read(disk: &SimDisk, recovery: RecoveryPlan, deep: boo
             db.verify_pages().map_err(|e| format!("verify: {e}"))?;
             let structure =
                 db.check_structure(|_, _| ControlFlow::Continue(())).map_err(|e| format!("structure: {e}"))?;
-            // An interrupted load or creation of a table leaves orphaned pages: as documented, space is lost, but no row.
+            // Orphaned pages are permitted, because an interrupted load or creation of a table leaves some, as documented.
+            // Their space is lost, but no row.
             if let Some(finding) = structure.findings.iter().find(|finding| finding.rule != Rule::Orphan) {
                 return Err(format!("structure: {finding}"));
             }
@@ -164,7 +165,7 @@ pub(crate) fn recover_and_read(disk: &SimDisk, recovery: RecoveryPlan, deep: boo
             }
             disk.power_off_after(0);
         } else {
-            // Closing is not part of this test, and takes time.
+            // Closing is not part of this test and takes time, so it must not reach the disk.
             disk.power_off_after(0);
         }
         Ok(found)
@@ -172,10 +173,11 @@ pub(crate) fn recover_and_read(disk: &SimDisk, recovery: RecoveryPlan, deep: boo
     recovered.and_then(|found| found.unwrap_or_else(|| Err("stopped".into())))
 }
 
-/// Recovers a disk. Returns a sample of at most `power_losses` points of possible power loss during the recovery.
+/// Recovers the database on a disk. Returns a sample of at most `power_losses` points of possible power loss during the
+/// recovery.
 ///
 /// # Errors
-/// The recovery fails.
+/// Returns an error if the recovery fails.
 pub(crate) fn restart(disk: &SimDisk, recovery: RecoveryPlan, power_losses: usize) -> Result<Vec<PowerLoss>, String> {
     let notes = Arc::new(Notes::new(power_losses, recovery.seed));
     let recorder = Arc::clone(&notes);
@@ -201,10 +203,10 @@ fn run_more_transactions(db: &Database) -> Result<(), TxnError> {
     Ok(())
 }
 
-/// Runs a script on a disk, which is empty or has the state that an earlier run left.
+/// Runs a script on a disk. The disk is empty, or has the state that an earlier run left.
 ///
 /// # Errors
-/// A panic, or a state in which no worker can continue.
+/// Returns a panic, or a description of a state in which no worker can continue.
 pub(crate) fn run(disk: &SimDisk, script: &Script) -> Result<RunResult, String> {
     let now_ns = Arc::new(AtomicU64::new(1));
     let actors = script.profile.workers + concurrent_load::ACTORS + schema_changes::ACTORS + SERVANTS;
@@ -212,7 +214,7 @@ pub(crate) fn run(disk: &SimDisk, script: &Script) -> Result<RunResult, String> 
     run_with(disk, script, sim, now_ns)
 }
 
-/// As [`run`], with this scheduler and its clock.
+/// As [`run`], with a given scheduler and its virtual clock.
 pub(super) fn run_with(
     disk: &SimDisk,
     script: &Script,
@@ -237,7 +239,7 @@ pub(super) fn run_with(
         Some(Ok(db)) => {
             let shared = Shared { db: &db, sim: &*sim, notes: &notes, script, disk, alone };
             if let Err(broken) = work::run_all(&shared, &mut rng) {
-                // The state of the engine is unknown, so closing might hang.
+                // The database is leaked instead of closed, because its state is unknown, so closing might hang.
                 std::mem::forget(db);
                 return Err(broken);
             }

@@ -1,20 +1,20 @@
-//! A uniform random sample of a stream of unknown length (Vitter's algorithm R, 1985).
+//! Uniform random sample of a stream of unknown length (Vitter's algorithm R, 1985).
 
 use super::rng::Rng;
 
-/// The sample; see the module's documentation.
+/// Uniform random sample of the items that were offered.
 #[derive(Debug)]
 pub(super) struct Sample<T> {
     rng: Rng,
     limit: usize,
-    /// Number of items so far.
+    /// Number of items that were offered so far.
     offered: u64,
-    /// The sampled items with their positions in the stream.
+    /// Sampled items, with their positions in the stream.
     chosen: Vec<(u64, T)>,
 }
 
 impl<T> Sample<T> {
-    /// An empty sample of at most `limit` items.
+    /// Creates an empty sample of at most `limit` items.
     pub(super) fn new(limit: usize, rng: Rng) -> Sample<T> {
         Sample { rng, limit, offered: 0, chosen: Vec::new() }
     }
@@ -30,7 +30,7 @@ impl<T> Sample<T> {
         }
     }
 
-    /// Takes the sampled items in stream order. The sample is empty afterwards.
+    /// Takes the sampled items, in the order of the stream. The sample is empty afterwards.
     pub(super) fn take(&mut self) -> Vec<T> {
         self.offered = 0;
         let mut chosen = std::mem::take(&mut self.chosen);

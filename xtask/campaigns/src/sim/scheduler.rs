@@ -1,4 +1,4 @@
-//! The kinds of schedulers of a simulation, and the one for threads, which pass a baton.
+//! Kinds of schedulers of a simulation. Also the scheduler for threads, which pass a baton.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,17 +16,17 @@ use super::slots::{BatonSlots, Work};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Scheduler {
-    /// Each on a thread of its own
+    /// Runs each worker on its own thread
     #[default]
     Threads,
-    /// As a team of fibers that switch at points inside their statements
+    /// Runs workers as a team of fibers that switch at points inside their statements
     Steps,
-    /// As fibers of sibling groups that switch at points inside their statements
+    /// Runs workers as fibers of sibling groups that switch at points inside their statements
     Itas,
 }
 
 impl Scheduler {
-    /// The scheduler of a run with at most `actors` workers and servants.
+    /// Creates the scheduler of a run with at most `actors` workers and servants.
     pub(crate) fn sim(self, seed: u64, actors: usize, now_ns: Arc<AtomicU64>) -> Arc<dyn Sim> {
         match self {
             Scheduler::Threads => Arc::new(Baton::new(seed, actors, now_ns)),
@@ -35,7 +35,7 @@ impl Scheduler {
         }
     }
 
-    /// The flag that selects this scheduler when a failure is repeated.
+    /// Returns the command line flag that selects this scheduler.
     pub(crate) fn flag(self) -> &'static str {
         match self {
             Scheduler::Threads => "",
@@ -45,7 +45,7 @@ impl Scheduler {
     }
 }
 
-/// Scheduler for threads: only the thread with the baton runs.
+/// Scheduler for threads. Only the thread with the baton runs.
 #[derive(Debug)]
 pub(super) struct Baton {
     state: Mutex<BatonState>,
@@ -57,19 +57,19 @@ pub(super) struct Baton {
 struct BatonState {
     decisions: Decisions,
     actors: Vec<Actor>,
-    /// The worker with the baton; `None` outside of [`Sim::run`].
+    /// Number of the worker with the baton; `None` outside of [`Sim::run`].
     running: Option<usize>,
     /// Number of workers that have not ended.
     working: usize,
     servant_steps: u32,
-    /// Reason for which the run was stopped.
+    /// Reason for which the run was stopped, if it was.
     broken: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ActorState {
     Ready,
-    /// Until the token at this address is woken, or until this time, if any.
+    /// Waiting until the token at this address is woken, or until this time, if any.
     Waiting(usize, Option<u64>),
     Ended,
 }
@@ -77,7 +77,7 @@ enum ActorState {
 #[derive(Clone, Copy, Debug)]
 struct Actor {
     state: ActorState,
-    /// True for a servant, without which the run can end.
+    /// True for a servant. The run ends when all workers that are not servants have ended.
     serves: bool,
 }
 
@@ -147,8 +147,8 @@ impl Baton {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Once the run is stopped, each remaining worker unwinds; its state is dropped with the whole run. Servants continue:
-    /// the rollback of a dropped transaction may need them.
+    /// Unwinds the calling worker if the run is stopped. The state of all workers is dropped with the run. Servants
+    /// continue, because the rollback of a dropped transaction may need them.
     fn stop_if_broken(&self, state: &BatonState) {
         let serves = state.running.is_some_and(|me| state.actors[me].serves) && state.working > 0;
         if state.broken.is_some() && !serves && !std::thread::panicking() {
@@ -171,9 +171,9 @@ impl Baton {
         }
     }
 
-    /// Chooses the next worker and passes the baton, if it is another worker.
+    /// Chooses the next worker. Passes the baton to it, unless it is the calling worker.
     fn switch(&self, mut state: MutexGuard<'_, BatonState>, me: usize) {
-        // A worker is ready, or the run is stopped and waiting workers are ready to stop.
+        // There is a next worker: one is ready, or the run is stopped and the waiting workers are ready to stop.
         let next = state.choose(&self.now_ns).unwrap_or(me);
         drop(state);
         if next != me {
@@ -192,7 +192,7 @@ impl Baton {
         self.stop_if_broken(&state);
         let Some(me) = state.running else {
             drop(state);
-            // No other worker is left: a wait with a limit ends at once, and one without would never end.
+            // No other worker is left. A wait with a limit ends at once; a wait without a limit would never end.
             if limit.is_none() {
                 panics::raise_finding(format!("hang: a lone caller would wait for ever ({reason:?})"));
             }
@@ -200,7 +200,7 @@ impl Baton {
         };
         let until = limit.map(|limit| self.now_ns.load(Ordering::Relaxed).saturating_add(nanos(limit)));
         if state.broken.is_some() && std::thread::panicking() && state.are_others_ended(me) {
-            // The wait would never end, and so would the run.
+            // The process is aborted, because neither the wait nor the run would ever end.
             eprintln!("a worker that unwinds waits for ever ({reason:?}), after: {:?}", state.broken);
             std::process::abort();
         }
@@ -216,7 +216,7 @@ impl BatonState {
         self.actors.iter().enumerate().all(|(other, actor)| other == me || actor.state == ActorState::Ended)
     }
 
-    /// Chooses the next worker and gives it the baton. `None` if all have ended.
+    /// Chooses the next worker and gives it the baton. Returns `None` if all workers have ended.
     fn choose(&mut self, now_ns: &AtomicU64) -> Option<usize> {
         loop {
             if self.actors.iter().all(|a| a.state == ActorState::Ended) {
@@ -256,7 +256,7 @@ impl BatonState {
         }
     }
 
-    /// Ends the run: every worker that receives the baton from now on stops.
+    /// Stops the run. Every worker that receives the baton from now on unwinds.
     fn stop_run(&mut self, why: &str) -> Option<usize> {
         let waiting = self.actors.iter().filter(|a| matches!(a.state, ActorState::Waiting(..))).count();
         self.broken.get_or_insert(format!("hang: {why} ({waiting} of {} wait)", self.actors.len()));
@@ -275,14 +275,15 @@ impl Hook for Baton {
     fn point(&self, _site: u32) {
         let mut state = self.state();
         let Some(me) = state.running else { return };
-        // A statement has many points, so the worker continues at most of them.
+        // A statement has many preemption points, so the worker continues without a switch at most of them.
         if state.broken.is_none() && state.decisions.rng().once_in(16) {
             self.switch(state, me);
         }
     }
 
     fn task(&self) -> u64 {
-        // The position in the run makes the number deterministic. Threads outside the run have other numbers.
+        // The number of a thread is its position in the run, and therefore deterministic. Threads outside the run have other
+        // numbers.
         self.state().running.map_or_else(|| u64::MAX - storage::thread_number(), |actor| actor as u64 + 1)
     }
 

@@ -1,10 +1,11 @@
-//! A table with a changing schema: it is created, filled, given other indexes while it has rows, emptied and dropped. The
-//! rows of a generation are committed in one transaction. So a restart must find all rows of one generation, no rows, or no
-//! table, and indexes that agree with the rows. No other worker uses the table.
+//! Worker that changes the schema of a table: the table is created, filled, given other indexes while it has rows, emptied
+//! and dropped. The rows of a generation are committed in one transaction. After a restart, the table must therefore have
+//! all rows of one generation, have no rows, or not exist, and its indexes must agree with its rows. No other worker uses
+//! the table.
 //!
-//! In addition, short-lived tables with names made at run time are created and dropped, and reuse each other's table
-//! numbers. Each row names its table. Rows are written through declarations and through handles, including handles of
-//! dropped tables. The check detects a row in another table than its own.
+//! In addition, short-lived tables with names chosen at run time are created and dropped. They reuse each other's table
+//! numbers. Each row contains the name of its table. Rows are written through declarations and through handles, including
+//! handles of dropped tables. A check detects rows in the wrong table.
 
 use std::ops::ControlFlow;
 
@@ -14,10 +15,11 @@ use super::order::Sim;
 use super::rng::Rng;
 use super::tables::{Bytes, Rows, entries_of};
 
-/// Computes the index entry of a row; false for no entry. See [`storage::Table::with_raw_index`].
+/// Function that computes the index entry of a row, and returns false if the row has no entry. See
+/// [`storage::Table::with_raw_index`].
 type Extract = fn(&[u8], &[u8], &mut Vec<u8>) -> bool;
 
-/// The indexes of each declaration: function, and true if unique.
+/// Indexes of each declaration: function, and true for a unique index.
 const INDEXES: [&[(Extract, bool)]; 4] =
     [&[], &[(by_class, false)], &[(by_class, false), (by_name, true)], &[(by_name, true)]];
 
@@ -26,22 +28,22 @@ pub(super) const ACTORS: usize = 1;
 
 const NAME: &str = "remodelled";
 
-/// Prefix of the names of short-lived tables, and number of these names.
+/// Prefix of the names of short-lived tables. The next constant is the number of these names.
 const TRANSIENT_PREFIX: &str = "passing ";
 const TRANSIENT_NAMES: usize = 7;
 
 type TransientTable = Table<Bytes, Vec<u8>, RunTimeName>;
 
-/// Short-lived tables.
+/// Declarations and handles of short-lived tables.
 #[derive(Default)]
 struct TransientTables {
-    /// Reusable declarations, as a program has them in constants.
+    /// Declarations that are used again, as a program does whose declarations are constants.
     declarations: Vec<TransientTable>,
     /// Handles with the names of their tables, including handles of dropped tables.
     handles: Vec<(OpenTable<Bytes, Vec<u8>>, String)>,
 }
 
-/// The declarations of the table, each with other indexes.
+/// Declarations of the table. They differ in the indexes.
 const DECLARED: [Table<Bytes, Vec<u8>>; INDEXES.len()] = [
     Table::new(NAME),
     Table::new(NAME).with_raw_index("by_class", false, 0, by_class),
@@ -59,8 +61,8 @@ fn by_name(_: &[u8], row: &[u8], out: &mut Vec<u8>) -> bool {
     row.len() > 1
 }
 
-/// The rows of a generation. Their lengths differ between generations, and every fourth generation has two rows with the
-/// same name.
+/// Returns the rows of a generation. The lengths of rows differ between generations. In every fourth generation, two rows
+/// have the same unique value.
 fn generation(number: u8) -> Rows {
     let rows = 3 + u32::from(number) * 7 % 50;
     let row = |n: u32| {
@@ -76,15 +78,15 @@ fn clashes(rows: &Rows) -> bool {
     rows.first().is_some_and(|(_, row)| row[0].is_multiple_of(4))
 }
 
-/// The current table.
+/// Declaration and rows of the table in the database.
 #[derive(Debug)]
 struct CurrentTable {
-    /// Index of its declaration.
+    /// Index of the declaration that matches the table.
     declared: usize,
     rows: Rows,
 }
 
-/// Changes the table's schema and rows several times.
+/// Changes the schema and the rows of the table several times.
 ///
 /// # Errors
 /// Errors of the engine.
@@ -134,7 +136,7 @@ pub(super) fn work(db: &Database, sim: &dyn Sim, mut rng: Rng) -> Result<(), Txn
 }
 
 impl TransientTables {
-    /// Creates, uses or drops one of the tables.
+    /// Creates, uses or drops one of the short-lived tables.
     fn change_one(&mut self, db: &Database, rng: &mut Rng) -> Result<(), TxnError> {
         let name = format!("{TRANSIENT_PREFIX}{}", rng.index(TRANSIENT_NAMES));
         match rng.below(8) {
@@ -158,7 +160,8 @@ impl TransientTables {
                 let mut tx = db.begin()?;
                 match tx.raw_mut().put(handle, &[rng.next() as u8], name.as_bytes()) {
                     Ok(()) => drop(tx.commit_async()?),
-                    // The table was dropped. The check of the rows detects a wrong error.
+                    // The table was dropped, so the error is permitted. If it was not dropped, the check of the rows detects
+                    // the missing row.
                     Err(TxnError::Dropped { .. }) => {}
                     Err(error) => return Err(error),
                 }
@@ -167,14 +170,14 @@ impl TransientTables {
         Ok(())
     }
 
-    /// A declaration of the table: an old or a new one.
+    /// Returns a declaration of a short-lived table: an existing or a new one.
     fn declaration(&mut self, name: &str, rng: &mut Rng) -> TransientTable {
         let kept = self.declarations.iter().position(|table| table.name() == name).filter(|_| rng.once_in(2));
         kept.map_or_else(|| Table::named(name), |at| self.declarations.swap_remove(at))
     }
 }
 
-/// Checks that each short-lived table has only its own rows.
+/// Checks that each short-lived table has only rows of its own.
 fn check_transient(db: &Database) -> Result<(), String> {
     for name in db.table_names() {
         if !name.starts_with(TRANSIENT_PREFIX) {
@@ -202,7 +205,7 @@ fn replace(db: &Database, table: &Table<Bytes, Vec<u8>>, rows: &Rows, rng: &mut 
     if rng.once_in(2) { tx.commit() } else { tx.commit_async().map(drop) }
 }
 
-/// The table and its declaration; none if the table does not exist.
+/// Finds the declaration that matches the table, and reads its rows. Returns `None` if the table does not exist.
 fn current_table(db: &Database) -> Result<Option<CurrentTable>, TxnError> {
     if !db.table_names().iter().any(|name| &**name == NAME) {
         return Ok(None);
@@ -227,10 +230,10 @@ fn read(db: &Database, table: &OpenTable<Bytes, Vec<u8>>) -> Result<Rows, TxnErr
     Ok(rows)
 }
 
-/// Checks that the table has a committed state, and that its indexes agree with its rows.
+/// Checks that the rows of the table belong to one committed generation, and that its indexes agree with its rows.
 ///
 /// # Errors
-/// The disagreement, or an error of the engine.
+/// Returns a description of a violation, or an error of the engine.
 pub(super) fn check(db: &Database) -> Result<(), String> {
     check_transient(db)?;
     let engine = |error: TxnError| format!("{NAME}: {error}");
@@ -290,7 +293,7 @@ mod tests {
         let (key, row) = generation(9).swap_remove(1);
         db.transact(|tx| tx.put(&DECLARED[3], &Bytes(key.clone()), &row)).unwrap();
         assert!(check(&db).unwrap_err().contains("no transaction has committed together"));
-        // Two rows have the same name, so a unique index cannot be created.
+        // A unique index cannot be created while two rows have the same name.
         replace(&db, &DECLARED[3], &Rows::new(), &mut Rng::new(7)).unwrap();
         db.alter_indexes(&DECLARED[1]).unwrap();
         replace(&db, &DECLARED[1], &generation(8), &mut Rng::new(7)).unwrap();

@@ -1,4 +1,4 @@
-//! The description of a run.
+//! Parameters of a run.
 
 use storage::LatchKind;
 
@@ -6,7 +6,7 @@ use super::rng::Rng;
 use super::scheduler::Scheduler;
 use super::workload::Profile;
 
-/// End of a run.
+/// Operation that ends a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
     /// The database is closed.
@@ -15,29 +15,29 @@ pub(crate) enum Ending {
     Kill,
 }
 
-/// The description of a run.
+/// Parameters of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Script {
-    /// The seed of all random choices.
+    /// Seed of all random choices.
     pub(crate) seed: u64,
-    /// The scheduler of its workers.
+    /// Scheduler of the workers.
     pub(crate) scheduler: Scheduler,
-    /// The workload of its workers.
+    /// Workload of the workers.
     pub(crate) profile: Profile,
-    /// The end of the run.
+    /// Operation that ends the run.
     pub(crate) ending: Ending,
     /// Maximum number of sampled points of possible power loss.
     pub(crate) max_power_losses: usize,
-    /// True to repair the disk after the workers have ended, and to run one more transaction.
+    /// True if the disk is repaired after the workers have ended, and one more transaction runs.
     pub(crate) probe: bool,
-    /// True to run some statements of a transaction as iterations of speculative loops.
+    /// True if some statements of a transaction run as iterations of speculative loops.
     pub(crate) speculate: bool,
-    /// The kind of page latches; none for a random one.
+    /// Page latch kind; `None` for a random kind.
     pub(crate) latches: Option<LatchKind>,
 }
 
 impl Script {
-    /// A random run without speculative loops and without points of power loss.
+    /// Returns random parameters, without speculative loops and without points of power loss.
     pub(crate) fn draw(rng: &mut Rng, scheduler: Scheduler) -> Script {
         let seed = rng.next();
         let ending = if rng.once_in(3) { Ending::Close } else { Ending::Kill };

@@ -1,19 +1,19 @@
-//! The baton that threads pass.
+//! Baton that threads pass: only the thread with the baton runs.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 
-/// The work of a participant.
+/// Work of a participant of a run.
 pub(crate) type Work<'a> = Box<dyn FnOnce() + Send + 'a>;
 
-/// A condition variable for each thread, on which the thread sleeps while it does not have the baton.
+/// Slots of the threads: each has a condition variable on which its thread sleeps while it does not have the baton.
 #[derive(Debug)]
 pub(super) struct BatonSlots {
     slots: Vec<(Mutex<bool>, Condvar)>,
 }
 
 impl BatonSlots {
-    /// Slots for `n` workers.
+    /// Creates slots for `n` workers.
     pub(super) fn new(n: usize) -> BatonSlots {
         BatonSlots { slots: (0..n).map(|_| Default::default()).collect() }
     }
@@ -33,8 +33,8 @@ impl BatonSlots {
         *has_baton = false;
     }
 
-    /// Runs all of `work`, beginning with worker `first`, and returns when all have ended. A started worker takes no step
-    /// before [`BatonSlots::pass`] names it.
+    /// Runs each element of `work` as a worker on a thread of its own. Worker `first` has the baton first. Each other worker
+    /// waits until [`BatonSlots::pass`] gives it the baton. Returns when all workers have ended.
     pub(super) fn run(&self, work: Vec<Work<'_>>, first: usize) {
         thread::scope(|scope| {
             for (me, work) in work.into_iter().enumerate() {

@@ -1,4 +1,5 @@
-//! Random statements of a transaction, of every kind: typed and raw, on one row and on several; and their answers.
+//! Random statements of a transaction, with their answers. The statements are of every kind: typed and raw, on one row and
+//! on several rows.
 
 use std::ops::{ControlFlow, Range};
 
@@ -11,10 +12,11 @@ use super::rng::Rng;
 use super::tables::{self, ByClass, Bytes, HEAD, Tables, hash_of};
 use super::workload::{Profile, key, row};
 
-/// Maximum number of keys of a statement on several rows; more than the engine processes in one batch.
+/// Maximum number of keys of a statement on several rows. It exceeds the number of keys that the engine processes in one
+/// batch.
 const MAX_KEYS: u64 = 40;
 
-/// The head of a row as its columns.
+/// Head of a row, as the type of its columns.
 struct Head([u8; HEAD]);
 
 impl Columns<Vec<u8>> for Head {
@@ -27,7 +29,7 @@ impl Columns<Vec<u8>> for Head {
     }
 }
 
-/// A transaction that makes random statements.
+/// Generator of random statements within a transaction.
 pub(crate) struct StatementMaker<'a, 'db> {
     pub(crate) db: &'a Database,
     pub(crate) tx: &'a mut Transaction<'db>,
@@ -37,7 +39,8 @@ pub(crate) struct StatementMaker<'a, 'db> {
 }
 
 impl StatementMaker<'_, '_> {
-    /// Announces random keys, as a program that knows the accesses of a transaction does. Returns them.
+    /// Announces random keys to the engine, like a program that knows the keys of a transaction in advance. Returns the
+    /// keys.
     ///
     /// # Errors
     /// Errors of the engine.
@@ -47,7 +50,7 @@ impl StatementMaker<'_, '_> {
         let keys: Vec<Vec<u8>> = announced.iter().map(|n| key(*n)).collect();
         match rng.below(4) {
             0 | 1 => {
-                // A random table for each key, all in one group.
+                // Each key has a random table, and all keys are in one group.
                 let any = |rng: &mut Rng| tables[rng.index(tables.len())];
                 tx.raw().prefetch(keys.iter().map(|key| (any(rng), key.as_slice(), 64)));
                 tx.raw_mut().prefetch_insert(&tables[0], &keys[0]);
@@ -67,10 +70,11 @@ impl StatementMaker<'_, '_> {
         Ok(announced)
     }
 
-    /// Makes one random statement, usually on one of the announced keys if there are any. Returns its answer.
+    /// Makes one random statement. If there are announced keys, usually uses one of them. Returns the statement with its
+    /// answer.
     ///
     /// # Errors
-    /// Errors of the engine except duplicates, which are answers.
+    /// Returns errors of the engine, except duplicates, which are answers.
     pub(crate) fn statement(&mut self, announced: &[u64]) -> Result<Op, TxnError> {
         if self.rng.once_in(40) {
             self.lock_table()?;
@@ -88,8 +92,8 @@ impl StatementMaker<'_, '_> {
         }
     }
 
-    /// Puts a row without a read. A transaction may do so at any level and remain equivalent to a serial run. Excludes
-    /// tables with a unique index, because the check for duplicates is a read.
+    /// Puts a row without reading it. A transaction may do so at any isolation level and remain equivalent to a serial run.
+    /// Tables with a unique index are excluded, because the check for duplicates is a read.
     ///
     /// # Errors
     /// Errors of the engine.
@@ -129,7 +133,7 @@ impl StatementMaker<'_, '_> {
         let found = match self.rng.below(8) {
             6 => self.read_in_pieces(table, &key)?,
             7 => {
-                // A row that ends before these columns does not decode.
+                // If the row ends before these columns, decoding it fails.
                 let found = match self.tx.get_columns::<_, _, Head>(handle, &Bytes(key.clone())) {
                     Ok(found) => found.map(|head| head.0.to_vec()),
                     Err(TxnError::Decode { .. }) => Some(Vec::new()),
@@ -150,10 +154,10 @@ impl StatementMaker<'_, '_> {
         Ok(Op::Get { table, key, found })
     }
 
-    /// Reads a row of any length piece by piece, with a few bytes in memory at a time.
+    /// Reads a row of any length in pieces, with only a few bytes in memory at a time.
     fn read_in_pieces(&self, table: usize, key: &[u8]) -> Result<Option<Vec<u8>>, TxnError> {
         let handle = &self.tables[table];
-        // By the raw or the typed key; both have the same bytes.
+        // The raw key and the typed key have the same bytes, so either may be used.
         let opened = if key.len().is_multiple_of(2) {
             self.tx.raw().read_value(handle, key)?
         } else {
@@ -174,7 +178,7 @@ impl StatementMaker<'_, '_> {
         Ok(Some(row))
     }
 
-    /// Reads a row without a lock and then locks it if it is unchanged; otherwise reads it again.
+    /// Reads a row without a lock. Then locks the row if it is unchanged since the read; otherwise reads it again.
     fn confirm(&mut self, table: usize, key: Vec<u8>) -> Result<Op, TxnError> {
         let mut peeker = Peeker::default();
         if self.rng.once_in(2) {
@@ -195,7 +199,7 @@ impl StatementMaker<'_, '_> {
         Ok(Op::Get { table, key, found })
     }
 
-    /// Reads keys in random order: adjacent or distant, in more than one group, some repeated.
+    /// Reads several keys in random order, in one or more groups. The keys are adjacent or distant, and some are repeated.
     fn get_many(&mut self, table: usize, n: u64) -> Result<Op, TxnError> {
         let keys = self.keys(n);
         if self.rng.once_in(2) {
@@ -237,7 +241,7 @@ impl StatementMaker<'_, '_> {
         Ok(Op::Number { table, from, to, found })
     }
 
-    /// Reads rows from both ends of a range, sometimes more than a cursor fetches at once.
+    /// Reads rows from both ends of a range, sometimes more rows than a cursor fetches at once.
     fn ends(&mut self, table: usize, n: u64) -> Result<Op, TxnError> {
         let most = self.rng.pick(&[3, 20, 100]);
         let (from, to) = (key(n), key(n + self.rng.below(2 * most)));
@@ -313,7 +317,7 @@ impl StatementMaker<'_, '_> {
             3 => self.update(table, key(n)),
             4 => self.insert_run(table, n),
             5 | 6 => self.heads(table, n),
-            // The other tables have indexes, which this statement does not support.
+            // The other tables have indexes, and this statement does not support tables with indexes.
             7 if table == 0 => self.sweep(n),
             8 if self.rng.once_in(2) => self.replace_many(table, n),
             8 => self.put_many(table, n),
@@ -361,7 +365,7 @@ impl StatementMaker<'_, '_> {
 
     fn put(&mut self, table: usize, key: Vec<u8>) -> Result<Op, TxnError> {
         let row = row(self.rng, self.profile);
-        // The other tables have indexes, which are computed from whole rows.
+        // The other tables have indexes, and index entries are computed from whole rows.
         if table == 0 && self.rng.once_in(3) {
             if self.rng.once_in(2) {
                 self.tx.write_value(&self.tables[table], &Bytes(key.clone()), &row[..])?;
@@ -392,7 +396,7 @@ impl StatementMaker<'_, '_> {
         Ok(Op::PutMany { table, rows, done })
     }
 
-    /// Replaces rows that were read without locks. Some of them differ only in the head.
+    /// Replaces rows that were read without locks. Some of the new rows differ from the old ones only in the head.
     fn replace_many(&mut self, table: usize, n: u64) -> Result<Op, TxnError> {
         let (handle, mut peeker) = (&self.tables[table], Peeker::default());
         let (mut rows, mut places) = (Vec::new(), Vec::new());
@@ -417,7 +421,7 @@ impl StatementMaker<'_, '_> {
         Ok(Op::ReplaceMany { table, rows, done })
     }
 
-    /// Keys in random order: adjacent or distant, some repeated.
+    /// Returns keys in random order. The keys are adjacent or distant, and some are repeated.
     fn keys(&mut self, n: u64) -> Vec<Vec<u8>> {
         let reach = self.rng.pick(&[6, 60, self.profile.keys]);
         let mut numbers: Vec<u64> = Vec::new();
@@ -451,7 +455,7 @@ impl StatementMaker<'_, '_> {
         if tables::indexes(table) > 0 && self.rng.once_in(4) {
             self.straddle(table, n)?;
         }
-        // Indexes depend on the bytes after the head.
+        // Indexes depend on the bytes after the head, so only the head may be updated in a table with indexes.
         let parts = self.parts(if tables::indexes(table) > 0 { HEAD } else { usize::MAX });
         let keys = if self.rng.once_in(2) { self.keys(n) } else { vec![key(n)] };
         let (handle, mut found) = (&self.tables[table], RowDigest::default());
@@ -468,7 +472,8 @@ impl StatementMaker<'_, '_> {
         Ok(Op::CountParts { table, keys, parts, found })
     }
 
-    /// Checks that an update in place of indexed bytes is refused, even if its columns begin before them.
+    /// Checks that the engine refuses an in-place update of indexed bytes, even if the updated columns begin before these
+    /// bytes.
     fn straddle(&mut self, table: usize, n: u64) -> Result<(), TxnError> {
         let part = self.rng.index(HEAD + 4)..HEAD + 1 + self.rng.index(8);
         let parts = std::slice::from_ref(&part);
@@ -482,8 +487,8 @@ impl StatementMaker<'_, '_> {
         }
     }
 
-    /// Random parts of rows, in any order, possibly overlapping. The first is not empty and ends at or before `limit`;
-    /// others may be empty.
+    /// Returns random parts of rows, in any order, possibly overlapping. The first part is not empty and ends at or before
+    /// `limit`; other parts may be empty.
     fn parts(&mut self, limit: usize) -> Parts {
         let mut parts: Parts = (0..1 + self.rng.below(3))
             .map(|_| {
@@ -517,7 +522,7 @@ fn count_head(head: &mut [u8]) {
     }
 }
 
-/// Converts a duplicate from an error to `None`.
+/// Converts a duplicate error to `None`.
 fn unless_duplicate<T>(result: Result<T, TxnError>) -> Result<Option<T>, TxnError> {
     match result {
         Ok(value) => Ok(Some(value)),

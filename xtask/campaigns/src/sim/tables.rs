@@ -1,11 +1,11 @@
-//! The tables of the simulated workers, and a reader of all their rows.
+//! Tables of the simulated workers, and a function that reads all their rows.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::ControlFlow;
 
 use storage::{Codec, Database, Key, OpenTable, SecondaryIndex, Table, TxnError};
 
-/// A key of the tables, in its encoded form. No key is a prefix of another.
+/// Encoded key of the tables. No key is a prefix of another.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Bytes(pub(crate) Vec<u8>);
 
@@ -23,23 +23,23 @@ impl Key for Bytes {
 /// Number of tables.
 pub(crate) const TABLES: usize = 3;
 
-/// Number of first bytes of a row that no index depends on; they are updated in place.
+/// Number of bytes at the start of a row (its head) that no index depends on, so that they are updated in place.
 pub(crate) const HEAD: usize = 8;
 
-/// A table without an index, one with an index, and one with two indexes, of which one is unique.
+/// Declarations of the tables: one without indexes, one with one index, and one with two indexes, of which one is unique.
 const ALL: [Table<Bytes, Vec<u8>>; TABLES] = [
     Table::new("plain"),
     Table::new("rows").with_raw_index("by_class", false, HEAD, by_class),
     Table::new("uniq").with_raw_index("by_class", false, HEAD, by_class).with_raw_index("by_name", true, HEAD, by_name),
 ];
 
-/// The table with the unique index.
+/// Number of the table with the unique index.
 pub(crate) const UNIQUE: usize = 2;
 
-/// The first index of the tables with indexes.
+/// Number of the first index of the tables with indexes: the index by class.
 pub(crate) const CLASS: usize = 0;
 
-/// The same index for typed statements.
+/// Index by class, for typed statements.
 pub(crate) struct ByClass;
 
 impl SecondaryIndex for ByClass {
@@ -52,20 +52,21 @@ impl SecondaryIndex for ByClass {
     }
 }
 
-/// The name of a table.
+/// Returns the name of a table.
 pub(crate) fn name(table: usize) -> &'static str {
     ALL[table].name()
 }
 
-/// Number of indexes of a table.
+/// Returns the number of indexes of a table.
 pub(crate) fn indexes(table: usize) -> usize {
     INDEXES[table].len()
 }
 
-/// Computes the index entry of a row. See [`storage::Table::with_raw_index`].
+/// Function that computes the index entry of a row, and returns false if the row has no entry. See
+/// [`storage::Table::with_raw_index`].
 pub(crate) type Extract = fn(&[u8], &[u8], &mut Vec<u8>) -> bool;
 
-/// The indexes of each table, in order: function, and true if unique.
+/// Indexes of each table, in order: function, and true for a unique index.
 const INDEXES: [&[(Extract, bool)]; TABLES] = [&[], &[(by_class, false)], &[(by_class, false), (by_name, true)]];
 
 fn by_class(_: &[u8], row: &[u8], out: &mut Vec<u8>) -> bool {
@@ -82,15 +83,15 @@ fn by_name(_: &[u8], row: &[u8], out: &mut Vec<u8>) -> bool {
     })
 }
 
-/// The value of a row in the unique index.
+/// Returns the value of a row in the unique index; `None` if the row is not in the index.
 pub(crate) fn name_of(row: &[u8]) -> Option<[u8; 2]> {
     row.get(HEAD + 2..HEAD + 4)?.try_into().ok()
 }
 
-/// The open tables of a database.
+/// Handles of the open tables of a database.
 pub(crate) type Tables = [OpenTable<Bytes, Vec<u8>>; TABLES];
 
-/// Opens the tables. Creates those that do not exist.
+/// Opens the tables. Creates the tables that do not exist.
 ///
 /// # Errors
 /// Errors of the engine.
@@ -101,17 +102,18 @@ pub(crate) fn open(db: &Database) -> Result<Tables, TxnError> {
 /// All rows of a table, in key order.
 pub(crate) type Rows = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// The hash of a row. The hash of a state is the sum over its rows, so that a row can be subtracted again.
+/// Returns the hash of a row. The hash of a state is the sum of the hashes of its rows, so that the hash of a deleted row
+/// can be subtracted.
 pub(crate) fn hash_of(table: usize, key: &[u8], row: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     (table, key, row).hash(&mut hasher);
     hasher.finish()
 }
 
-/// Reads all rows of all tables, and checks them against all indexes.
+/// Reads all rows of all tables, and compares them with all indexes.
 ///
 /// # Errors
-/// The disagreement, or an error of the engine.
+/// Returns a description of the first disagreement, or an error of the engine.
 pub(crate) fn contents(db: &Database, backwards: bool) -> Result<[Rows; TABLES], String> {
     let tables = open(db).map_err(|e| format!("opening the tables: {e}"))?;
     let tx = db.begin().map_err(|e| format!("begin: {e}"))?;
@@ -158,13 +160,13 @@ fn own((key, row): (&Vec<u8>, &Vec<u8>)) -> (Vec<u8>, Vec<u8>) {
     (key.clone(), row.clone())
 }
 
-/// The entries that an index must have, in index order.
+/// Returns the entries that an index must have for these rows, in index order.
 pub(crate) fn entries<'a>(table: usize, index: usize, rows: impl Iterator<Item = (&'a Vec<u8>, &'a Vec<u8>)>) -> Rows {
     let (extract, unique) = INDEXES[table][index];
     entries_of(extract, unique, rows)
 }
 
-/// The entries of rows in an index with this function, in index order.
+/// Returns the entries of rows in an index with the function `of`, in index order.
 pub(crate) fn entries_of<'a>(
     extract: Extract,
     unique: bool,

@@ -1,4 +1,4 @@
-//! A disk that reports every changing call before it happens, and records calls that the engine must never make.
+//! Simulated disk that reports every changing call before executing it, and records calls that the engine must never make.
 
 use std::collections::BTreeSet;
 use std::fmt::{Debug, Formatter};
@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use storage::disk::{Call, Disk, DiskFile, DiskLock, LockError, OpenMode, SimDisk};
 
-/// Callback before a changing call.
+/// Callback that is called before each changing call of the disk.
 pub(crate) type CallObserver = dyn Fn(&SimDisk, Call) + Send + Sync;
 
-/// A simulated disk with a callback. Each opening of a database has its own.
+/// Simulated disk with a callback. Each time a database is opened, it gets a new one.
 #[derive(Clone)]
 pub(crate) struct ObservedDisk {
     disk: SimDisk,
@@ -18,12 +18,12 @@ pub(crate) struct ObservedDisk {
     recorded: Arc<Mutex<RecordedCalls>>,
 }
 
-/// The recorded calls.
+/// Calls that were recorded for the check.
 #[derive(Debug, Default)]
 struct RecordedCalls {
-    /// Files whose sync has failed.
+    /// Names of files whose last sync failed.
     failed: BTreeSet<String>,
-    /// Forbidden calls: a sync that is repeated after a failure.
+    /// Descriptions of forbidden calls. A sync of a file after a failed sync is forbidden.
     forbidden: Vec<String>,
 }
 
@@ -34,12 +34,12 @@ impl Debug for ObservedDisk {
 }
 
 impl ObservedDisk {
-    /// Wraps a disk. `observer` is called before each changing call, with the disk before the call.
+    /// Wraps a disk. `observer` is called before each changing call, with the state of the disk before the call.
     pub(crate) fn new(disk: &SimDisk, observer: impl Fn(&SimDisk, Call) + Send + Sync + 'static) -> ObservedDisk {
         ObservedDisk { disk: disk.clone(), observer: Arc::new(observer), recorded: Arc::default() }
     }
 
-    /// The forbidden calls that were made.
+    /// Returns the descriptions of the forbidden calls that were made.
     pub(crate) fn forbidden(&self) -> Vec<String> {
         self.recorded().forbidden.clone()
     }
@@ -52,7 +52,8 @@ impl ObservedDisk {
         (self.observer)(&self.disk, call);
     }
 
-    /// Runs a sync of `name` and records a failure. A sync after a failed one is a forbidden call.
+    /// Runs `sync` on the file `name`, and records a failure. If an earlier sync of the file has failed, records a forbidden
+    /// call.
     fn record_sync(&self, name: &str, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let mut recorded = self.recorded();
         if recorded.failed.contains(name) {

@@ -1,5 +1,5 @@
-//! The work of a run: opening and loading the tables, the transactions of the workers, the background work of the servants,
-//! reading all rows, and the end of the database by a close or a kill.
+//! Work of the workers and servants of a run: opening and loading the tables, the transactions of the workers, the
+//! background work of the servants, reading all rows, and the end of the database by a close or a kill.
 
 use std::sync::Mutex;
 
@@ -21,8 +21,8 @@ use super::statements::StatementMaker;
 use super::tables::{self, Bytes, Rows, Tables};
 use super::workload;
 
-/// Number of servants of a run: one steps flusher, page reader and segment maker, the other cleaner, purger and
-/// checkpointer.
+/// Number of servants of a run. One runs the steps of the flusher, page reader and segment maker. The other runs the
+/// steps of the cleaner, purger and checkpointer.
 pub(super) const SERVANTS: usize = 2;
 
 /// State shared by workers and servants.
@@ -32,14 +32,15 @@ pub(super) struct Shared<'a> {
     pub(super) notes: &'a Notes,
     pub(super) script: &'a Script,
     pub(super) disk: &'a SimDisk,
-    /// True if the only worker also does the background work.
+    /// True if the run has no servants, and its only worker also does the background work.
     pub(super) alone: bool,
 }
 
 /// Opens the tables, runs all workers concurrently, and checks all rows.
 ///
 /// # Errors
-/// A panic, a state in which no worker can continue, or a table that disagrees with its indexes.
+/// Returns a panic, a description of a state in which no worker can continue, or a disagreement between a table and its
+/// indexes.
 pub(super) fn run_all(shared: &Shared<'_>, rng: &mut Rng) -> Result<(), String> {
     let opened = Mutex::new(None);
     let mut of_setup = rng.split();
@@ -74,7 +75,7 @@ pub(super) fn run_all(shared: &Shared<'_>, rng: &mut Rng) -> Result<(), String> 
             closed = result.is_err();
             *lock(&shared.notes.probe) = Some(result);
         }
-        // An error of a service may have closed the instance to readers without an error of a worker.
+        // After an error of a service, the database may be closed to readers although no worker got an error.
         if !closed && lock(&shared.notes.errors).is_empty() {
             match tables::contents(shared.db, true).and_then(|rows| schema_changes::check(shared.db).map(|()| rows)) {
                 Ok(rows) => *lock(&shared.notes.rows) = Some(rows),
@@ -87,7 +88,8 @@ pub(super) fn run_all(shared: &Shared<'_>, rng: &mut Rng) -> Result<(), String> 
     finding.map_or(Ok(()), Err)
 }
 
-/// Loads a table in bulk while a reader relies on its emptiness. `finding` receives the finding of the reader.
+/// Returns two workers: one loads a table in bulk, the other relies on the emptiness of the table. A finding of the reader
+/// is stored in `finding`.
 fn load_beside_reader<'a>(
     shared: &'a Shared<'a>,
     finding: &'a Mutex<Option<String>>,
@@ -95,7 +97,7 @@ fn load_beside_reader<'a>(
 ) -> [Work<'a>; concurrent_load::ACTORS] {
     let (of_loader, of_reader) = (rng.split(), rng.split());
     let note = |result: Result<(), TxnError>| match result {
-        // The table was loaded in an earlier life.
+        // The engine refuses the load if the table was loaded in an earlier life.
         Ok(()) | Err(TxnError::Schema { .. } | TxnError::Deadlock { .. }) => {}
         Err(error) => shared.notes.error(RunError::Txn(error)),
     };
@@ -109,7 +111,7 @@ fn load_beside_reader<'a>(
     ]
 }
 
-/// Creates, fills, empties, drops a table of its own, and changes its indexes.
+/// Returns a worker that creates, fills, empties and drops a table of its own, and changes the table's indexes.
 fn change_schema<'a>(shared: &'a Shared<'a>, rng: &mut Rng) -> Work<'a> {
     let of_table = rng.split();
     Box::new(move || match schema_changes::work(shared.db, shared.sim, of_table) {
@@ -118,7 +120,7 @@ fn change_schema<'a>(shared: &'a Shared<'a>, rng: &mut Rng) -> Work<'a> {
     })
 }
 
-/// Runs workers, and servants if the worker does not do the background work itself.
+/// Runs the workers. Also runs servants, unless the only worker does the background work.
 fn run_workers(shared: &Shared<'_>, workers: Vec<Work<'_>>, rng: &mut Rng) -> Result<(), String> {
     let mut roles: Vec<Role<'_>> = workers.into_iter().map(|work| Role { serves: false, work }).collect();
     if !shared.alone {
@@ -140,14 +142,14 @@ fn probe(shared: &Shared<'_>, tables: &Tables, mut rng: Rng) -> Result<(), TxnEr
     Ok(())
 }
 
-/// Opens the tables. Loads one in bulk if the profile requires it and the table is empty.
+/// Opens the tables. If the profile requires it and a table is empty, loads the table in bulk.
 fn prepare(shared: &Shared<'_>, rng: &mut Rng) -> Result<Tables, TxnError> {
     let tables = tables::open(shared.db)?;
     if shared.script.profile.loaded > 0 {
         let table = rng.index(tables.len());
         let rows = workload::bulk(rng, &shared.script.profile, table);
         let number = shared.notes.history.begin(vec![Op::Run { table, rows: rows.clone(), done: true }]);
-        // The parts of a table with indexes become visible one after the other, which the model does not support.
+        // The parts of a table with indexes become visible one after the other. The model does not support this.
         let in_parts = tables::indexes(table) == 0 && rng.once_in(2);
         match load(shared.db, &tables[table], &rows, in_parts, rng.once_in(2)) {
             Ok(()) => {
@@ -157,12 +159,12 @@ fn prepare(shared: &Shared<'_>, rng: &mut Rng) -> Result<Tables, TxnError> {
             }
             Err(LoadError::Refused(error)) => {
                 shared.notes.history.withdraw(number);
-                // The table is not empty, which is not a failure.
+                // The load is refused because the table is not empty. This is not a failure.
                 if !matches!(error, TxnError::Schema { .. }) {
                     return Err(error);
                 }
             }
-            // The rows may be there nevertheless.
+            // The load may have taken effect despite the error.
             Err(LoadError::Failed(error)) => return Err(error),
         }
     }
@@ -177,7 +179,7 @@ enum LoadError {
     Failed(TxnError),
 }
 
-/// Loads rows in bulk, as a whole or as the only part of the table, typed or raw.
+/// Loads rows in bulk: as a table, or as the only part of a table; typed or raw.
 fn load(
     db: &Database,
     table: &OpenTable<Bytes, Vec<u8>>,
@@ -231,8 +233,8 @@ fn servants<'a>(shared: &'a Shared<'a>, rng: &mut Rng) -> [Role<'a>; SERVANTS] {
     ]
 }
 
-/// Returns true if workers make calls other than statements. These make many disk calls, so with points of power loss most
-/// of the sampled points would lie in them.
+/// Returns true if workers also make calls other than statements. Such calls make many disk calls, so that most of the
+/// sampled points of power loss would lie in them. They are therefore excluded if points of power loss are sampled.
 fn may_call_anything(shared: &Shared<'_>) -> bool {
     shared.script.max_power_losses == 0
 }
@@ -253,7 +255,7 @@ fn worker(shared: &Shared<'_>, tables: &Tables, mut rng: Rng) {
             Err(what) => return shared.notes.error(RunError::Loops(what)),
         }
     }
-    // Age of a deadlock victim; some victims begin again with it.
+    // Age of the last deadlock victim. Some victims restart with the age of their first attempt.
     let mut victim = None;
     for _ in 0..shared.script.profile.transactions {
         if may_call_anything(shared) && rng.once_in(4) {
@@ -290,8 +292,8 @@ fn worker(shared: &Shared<'_>, tables: &Tables, mut rng: Rng) {
     }
 }
 
-/// Removes all rows of a table. The caller is the only worker: no other commit may lie between the call and the read of the
-/// end of the log. Returns false if the worker cannot continue.
+/// Removes all rows of a table. The caller must be the only worker: no other transaction may commit between the call and the
+/// following read of the log's end. Returns false if the worker cannot continue.
 fn empty(shared: &Shared<'_>, table: usize) -> bool {
     let (db, notes) = (shared.db, shared.notes);
     let number = notes.history.begin(vec![Op::Empty { table }]);
@@ -303,7 +305,8 @@ fn empty(shared: &Shared<'_>, table: usize) -> bool {
         }
         Err(error) => {
             notes.error(RunError::Txn(error));
-            // The call had no effect, unless it closed the instance; then the next restart decides.
+            // The call had no effect unless it closed the database. If the database is closed, the next restart shows the
+            // effect.
             let is_open = db.checkpoint().is_ok();
             if is_open {
                 notes.history.withdraw(number);
@@ -313,7 +316,7 @@ fn empty(shared: &Shared<'_>, table: usize) -> bool {
     }
 }
 
-/// Runs one transaction. `age` is the age of a deadlock victim that begins again, and receives the age of this transaction.
+/// Runs one transaction. `age` is the age of a deadlock victim that restarts. It is set to the age of this transaction.
 fn transaction<'d>(
     shared: &Shared<'d>,
     tables: &Tables,
@@ -341,7 +344,7 @@ fn transaction<'d>(
     let waits = rng.below(10) < profile.sync;
     if waits && profile.workers == 1 {
         tx.commit()?;
-        // No other worker commits, so this position lies between this commit and the next one.
+        // No other worker commits now, so the end of the log lies between this commit and the next one.
         notes.history.committed(number, db.durable().0);
     } else {
         let lsn = tx.commit_async().inspect_err(|_| notes.history.withdraw(number))?;
@@ -360,7 +363,8 @@ fn transaction<'d>(
     Ok(())
 }
 
-/// Runs the statements of a transaction and returns their answers; `None` if the transaction gives up after an error.
+/// Runs the statements of a transaction and returns their answers. Returns `None` if the transaction gives up after an
+/// error.
 fn statements<'d>(
     shared: &Shared<'d>,
     tables: &Tables,
@@ -373,7 +377,7 @@ fn statements<'d>(
     let mut maker = StatementMaker { db: shared.db, tx, tables, rng, profile };
     let announced = if maker.rng.below(10) < profile.announces { maker.announce()? } else { Vec::new() };
     let mut ops = Vec::new();
-    // A savepoint, and the number of answers at that time.
+    // Savepoint, and the number of answers before it.
     let mut mark = None;
     for _ in 0..1 + maker.rng.below(profile.statements) {
         if maker.rng.once_in(8) {
@@ -410,7 +414,8 @@ fn statements<'d>(
                 notes.error(RunError::Txn(error));
                 return Ok(None);
             }
-            // Answers since the savepoint are also true, but may be about rows that the transaction has written itself.
+            // Answers after the savepoint are also correct. They are dropped because they may depend on writes that are
+            // rolled back.
             ops.truncate(answers);
         }
         notes.acknowledge(shared.db.durable());
@@ -422,8 +427,8 @@ fn statements<'d>(
     Ok(Some(ops))
 }
 
-/// Runs statements as iterations of a loop. Returns their answers, or no answers if the loop ended with a duplicate, which
-/// undoes all of it. `None` if the transaction gives up after an error.
+/// Runs statements as iterations of a loop. Returns their answers. If the loop ended with a duplicate, all its effects are
+/// undone and there are no answers. Returns `None` if the transaction gives up after an error.
 fn run_in_loop<'d>(
     shared: &Shared<'d>,
     loops: &mut Loops<'d>,
@@ -451,10 +456,10 @@ fn run_in_loop<'d>(
     }
 }
 
-/// Closes the database, or leaks it as the end of a process would.
+/// Closes the database. For a kill, leaks it, as the end of a process would.
 ///
 /// # Errors
-/// A panic.
+/// Returns a panic.
 pub(super) fn end(db: Database, disk: &SimDisk, script: &Script, notes: &Notes) -> Result<(), String> {
     notes.acknowledge(db.durable());
     match script.ending {

@@ -1,9 +1,9 @@
-//! The profile of a run: number of workers, kinds and frequencies of statements, and the form of keys and rows.
+//! Workload of a run: number of workers, kinds and frequencies of statements, and the form of keys and rows.
 
 use super::rng::Rng;
 use super::tables::{HEAD, UNIQUE};
 
-/// The profile of a run.
+/// Parameters of the workload of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Profile {
     /// Number of workers.
@@ -14,34 +14,34 @@ pub(crate) struct Profile {
     pub(crate) statements: u64,
     /// Number of keys of each table.
     pub(crate) keys: u64,
-    /// The possible sizes of rows.
+    /// Possible sizes of rows, in bytes.
     pub(crate) sizes: &'static [usize],
-    /// Number of deletes in ten statements.
+    /// Average number of deletes per ten statements.
     pub(crate) deletes: u64,
-    /// Number of reads in ten statements.
+    /// Average number of reads per ten statements.
     pub(crate) reads: u64,
-    /// Number of transactions in ten that announce some of their keys.
+    /// Average number of transactions per ten that announce some of their keys.
     pub(crate) announces: u64,
-    /// Number of transactions in ten that only put rows, at a level below serializable.
+    /// Average number of transactions per ten that only put rows, at an isolation level below serializable.
     pub(crate) blind: u64,
-    /// Number of transactions in ten that are rolled back.
+    /// Average number of transactions per ten that are rolled back.
     pub(crate) aborts: u64,
-    /// Number of commits in ten that wait until they are durable.
+    /// Average number of commits per ten that wait until they are durable.
     pub(crate) sync: u64,
-    /// Number of rows of the initial bulk load.
+    /// Number of rows that are loaded in bulk at the start.
     pub(crate) loaded: u64,
-    /// True if the rows take more pages than the smallest pool has frames. Each check of all rows is then slow.
+    /// True if the rows take more pages than the smallest buffer pool has frames. A check of all rows is then slow.
     pub(crate) wide: bool,
 }
 
 const SMALL: &[usize] = &[0, 8, 9, 14, 30, 60];
 const MIXED: &[usize] = &[0, 9, 14, 40, 200, 900, 3900];
 const LARGE: &[usize] = &[12, 2000, 3000, 3990];
-/// Rows larger than a page, at the limit and far beyond.
+/// Sizes of rows that are larger than a page allows, at the limit and far beyond it, in bytes.
 const OVERSIZED: &[usize] = &[0, 9, 60, 900, 3950, 3969, 4100, 7936, 12_000, 60_000];
 
 impl Profile {
-    /// A random profile.
+    /// Returns a random workload.
     pub(crate) fn draw(rng: &mut Rng) -> Profile {
         let workers = rng.pick(&[1, 1, 2, 3, 4]);
         let sizes = rng.pick(&[SMALL, MIXED, MIXED, LARGE, OVERSIZED]);
@@ -74,8 +74,8 @@ impl Profile {
         if rng.once_in(8) { profile.wide(rng) } else { profile }
     }
 
-    /// The same profile with more pages than the smallest pool has frames, and few statements that reach most of them. So
-    /// restart evicts pages that it has just redone.
+    /// Returns the same workload with more pages than the smallest buffer pool has frames, and with few statements, which
+    /// reach most of the pages. A restart then evicts pages that it has just redone.
     fn wide(self, rng: &mut Rng) -> Profile {
         let loaded = 300 + rng.below(200);
         Profile {
@@ -89,13 +89,13 @@ impl Profile {
         }
     }
 
-    /// The same profile with two rows to a page.
+    /// Returns the same workload with rows of half a page.
     pub(crate) fn large(self) -> Profile {
         Profile { sizes: LARGE, ..self }
     }
 }
 
-/// Key number `n` of a table, short or long. It depends only on `n`, and keys are in the order of `n`.
+/// Returns key number `n` of a table, short or long. The key depends only on `n`. Keys are in the order of their numbers.
 pub(crate) fn key(n: u64) -> Vec<u8> {
     let mut key = (n as u32).to_be_bytes().to_vec();
     if n.is_multiple_of(7) {
@@ -104,14 +104,14 @@ pub(crate) fn key(n: u64) -> Vec<u8> {
     key
 }
 
-/// A random row: a head, a class, a name, then random bytes.
+/// Returns a random row: a head, a class, a name (the unique value), then random bytes.
 pub(crate) fn row(rng: &mut Rng, profile: &Profile) -> Vec<u8> {
     let size = rng.pick(profile.sizes);
     let mut row = vec![rng.next() as u8; size];
     for byte in row.iter_mut().take(HEAD + 4) {
         *byte = rng.next() as u8;
     }
-    // Few classes, and names with occasional duplicates.
+    // There are few classes, and occasional duplicates among the names.
     for (at, limit) in [(HEAD, 2), (HEAD + 1, 4), (HEAD + 2, 1 + profile.keys / 20), (HEAD + 3, 256)] {
         if let Some(byte) = row.get_mut(at) {
             *byte = rng.below(limit.min(256)) as u8;
@@ -120,7 +120,7 @@ pub(crate) fn row(rng: &mut Rng, profile: &Profile) -> Vec<u8> {
     row
 }
 
-/// The rows of a bulk load. In the table with the unique index, their unique values are distinct.
+/// Returns the rows of a bulk load. In the table with the unique index, the unique values of the rows are distinct.
 pub(crate) fn bulk(rng: &mut Rng, profile: &Profile, table: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
     let numbered = |n: u64| {
         let mut row = row(rng, profile);

@@ -1,4 +1,5 @@
-//! One flipped bit anywhere in any file of a database. The result must be a typed error that names the file, or no harm.
+//! `bitflips`: flips one bit anywhere in any file of a database. The engine must return an error that names the file, or its
+//! answers must be correct.
 
 use std::sync::Arc;
 
@@ -26,7 +27,7 @@ struct BitflipCases {
     subjects: Arc<[Subject]>,
 }
 
-/// A bit to flip.
+/// Position of a bit to flip.
 #[derive(Debug)]
 struct BitFlip<'a> {
     subject: &'a Subject,
@@ -41,13 +42,13 @@ impl BitflipCases {
         let names: Vec<&String> = subject.image.0.keys().collect();
         let logs: Vec<&String> = names.iter().copied().filter(|name| name.starts_with("log.")).collect();
         let (file, at) = match rng.below(10) {
-            // Page file: most of it is unused space, so the used part is preferred.
+            // Most of the page file is unused space, so the choice is limited to its used part.
             0..5 => ("pages.0", rng.below(used(subject.image.file("pages.0")))),
             5..8 => {
                 let name = logs[rng.index(logs.len())];
                 (name.as_str(), rng.below(used(subject.image.file(name))))
             }
-            // The bytes that are read first: the whole control file and the start of the others.
+            // The bytes that a restart reads first: the whole control file and the start of the other files.
             8 => {
                 let name = names[rng.index(names.len())];
                 let within = if rng.once_in(2) { 64 } else { 4200 };
@@ -62,7 +63,7 @@ impl BitflipCases {
     }
 }
 
-/// Number of bytes up to the last non-zero byte, at least 1.
+/// Returns the number of bytes up to the last non-zero byte, at least 1.
 fn used(bytes: &[u8]) -> u64 {
     bytes.iter().rposition(|byte| *byte != 0).map_or(1, |last| last as u64 + 1)
 }
@@ -97,13 +98,13 @@ impl Cases for BitflipCases {
     }
 }
 
-/// The name of the file without its number.
+/// Returns the name of a file without its number.
 fn kind(file: &str) -> &str {
     file.split('.').next().unwrap_or(file)
 }
 
 impl BitFlip<'_> {
-    /// Returns true if the bit is in a part of the log that no later record proves to be durable.
+    /// Returns true if the bit is in the last part of the log, whose durability no later record proves.
     fn is_in_last_flush(&self) -> bool {
         self.subject.shutdown == Shutdown::Killed
             && super::damage::subject::log_position(self.file, self.at)

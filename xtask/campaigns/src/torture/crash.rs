@@ -1,10 +1,11 @@
-//! `crash`: power is lost before any changing call of the disk, and the database must recover to a permitted state.
+//! `crash`: power is lost just before any changing call of the disk. The database must recover to a permitted state.
 //!
-//! Each seed runs up to three lives of a database on one disk; each later life begins on the disk that a crash of the
-//! earlier one left. Each changing call has four cases: all of the unsynced data survives, none of it, and two random
-//! subsets with torn sectors. Each acknowledgement of a waiting commit has one case: no unsynced data survives. After the
-//! restart, the rows must result from a prefix of the commits in log order that contains every acknowledged commit, and
-//! every index must agree with its table. Then three scripted workloads follow: `laps`, `narrow` and `lives`.
+//! Each seed runs up to three lives of a database on one disk. Each life begins on a disk that a crash of the previous life
+//! left. For each changing call there are four cases: all unsynced data survives, none of it survives, and two random
+//! subsets with torn sectors survive. For each acknowledgement of a commit that waits for its durability there is one case:
+//! no unsynced data survives. After the restart, the rows must result from a prefix of the commits in log order that
+//! contains every acknowledged commit, and every index must agree with its table. Three scripted workloads follow: `laps`,
+//! `narrow` and `lives`.
 
 use storage::disk::Crash;
 
@@ -23,12 +24,12 @@ use crate::sim::script::Script;
 use crate::sim::tables::{Rows, TABLES};
 use storage::disk::SimDisk;
 
-/// Maximum number of points of power loss in one life, for normal and for wide profiles. These are sufficient, and take at
-/// most a minute.
+/// Maximum number of points of power loss in one life: for normal profiles, and for wide profiles. The numbers limit the
+/// time of a life to a minute.
 const MAX_POWER_LOSSES: [usize; 2] = [1500, 150];
-/// Number of cases between two checks for idle cores.
+/// Number of cases after which idle cores are counted again, to share the next cases with them.
 const BATCH: usize = 64;
-/// One in this number of cases is checked more thoroughly.
+/// One case in this number is checked with more reads and transactions.
 const DEEP: u64 = 8;
 
 pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
@@ -43,7 +44,7 @@ pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
     })
 }
 
-/// Runs all cases of one seed on a new disk.
+/// Runs all cases of one seed, beginning on an empty disk.
 fn run_seed(plan: &CampaignPlan, seed: u64, mut disk: SimDisk, progress: &Progress) -> SeedResult {
     let (scheduler, speculate, latches) = (plan.scheduler, plan.speculate, plan.latches.map(Latches::kind));
     let recovery = RecoveryPlan { seed, scheduler, latches };
@@ -76,7 +77,7 @@ fn run_seed(plan: &CampaignPlan, seed: u64, mut disk: SimDisk, progress: &Progre
         }
         let onward = rng.below(result.power_losses.len() as u64) as usize;
         let mut next = None;
-        // The check of a disk changes it, so the next life needs a copy.
+        // A check changes its disk, so the next life begins on a copy.
         let Some(again) = result.power_losses.get(onward).map(|power_loss| power_loss.disk.crash(Crash::All)) else {
             break;
         };
@@ -110,7 +111,7 @@ fn run_seed(plan: &CampaignPlan, seed: u64, mut disk: SimDisk, progress: &Progre
     seed_result
 }
 
-/// Runs a script on a disk without faults: only deadlocks may occur.
+/// Runs a script on a disk without faults. Returns any error other than a deadlock as a failure.
 pub(super) fn run_faultless(disk: &SimDisk, script: &Script) -> Result<RunResult, String> {
     let result = run::run(disk, script)?;
     if let Some(error) = result.errors.first() {
@@ -122,12 +123,12 @@ pub(super) fn run_faultless(disk: &SimDisk, script: &Script) -> Result<RunResult
     Ok(result)
 }
 
-/// Describes the time of a power loss and the surviving data.
+/// Describes the time of a power loss and the data that survives it.
 pub(super) fn describe(power_loss: &PowerLoss) -> String {
     format!("power lost {}, {:?} survives", power_loss.when, power_loss.how)
 }
 
-/// Restarts after a crash, and compares the rows with the permitted states.
+/// Restarts the database after a crash, and compares its rows with the permitted states.
 fn judge(
     power_loss: &PowerLoss,
     recovery: RecoveryPlan,
@@ -182,7 +183,7 @@ mod tests {
         assert!(report.tried >= 1000);
     }
 
-    /// The campaign must detect a disk with ineffective syncs.
+    /// The campaign must detect a disk whose syncs have no effect.
     #[test]
     fn a_disk_that_lies_is_found_out() {
         for scheduler in [Scheduler::Threads, Scheduler::Steps] {

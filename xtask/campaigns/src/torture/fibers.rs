@@ -1,6 +1,6 @@
-//! Random safe programs of fibers against a model: see [`sched_steps::testing`].
+//! `fibers`: random safe programs of fibers, compared with a model. See [`sched_steps::testing`].
 //!
-//! A case is a program of about a hundred steps.
+//! A case is one program of about a hundred steps.
 
 use sched_steps::testing;
 

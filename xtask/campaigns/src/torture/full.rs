@@ -1,7 +1,7 @@
-//! A full disk: several transactions write until none of them gets space any more. A refused transaction may undo or keep
-//! its changes. Commits and rollbacks need only space that is reserved for them. The database survives a crash on the full
-//! disk, because a restart needs no additional space. When there is space again, service resumes, and the rows are those of
-//! the committed transactions, before and after a crash.
+//! Cases of a full disk. Several transactions write until none of them gets more space. A refused transaction may undo or
+//! keep its changes. Commits and rollbacks need only space that is reserved for them. The database survives a crash while
+//! the disk is full, because a restart needs no additional space. When the disk has space again, transactions succeed again,
+//! and the tables have the rows of the committed transactions, before and after a crash.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,27 +15,27 @@ use crate::sim::rng::Rng;
 use crate::sim::sizes;
 
 const ROWS: Table<u64, Vec<u8>> = Table::new("full");
-/// Number of concurrent transactions. Each has rows of its own, so none waits.
+/// Number of concurrent transactions. Their rows are disjoint, so no transaction waits for another.
 const SESSIONS: u64 = 4;
 const ROWS_EACH: u64 = 6;
 const LONGEST: u64 = 1500;
-/// Number of refusals after which all transactions end.
+/// Number of refused statements after which all transactions end.
 const REFUSED: u64 = 12;
-/// Maximum number of statements; every disk is full before.
+/// Maximum number of statements. Every disk is full earlier.
 const STATEMENTS: u64 = 3000;
 
 type Rows = BTreeMap<u64, Vec<u8>>;
 
-/// An open transaction, and the rows that it would commit.
+/// Open transaction, and the rows that its commit would add or change.
 struct PendingTransaction<'a> {
     tx: Transaction<'a>,
     rows: Rows,
 }
 
-/// Fills a disk once.
+/// Runs one case of a full disk.
 ///
 /// # Errors
-/// The description of the failure.
+/// Returns a description of the failure.
 pub(super) fn run_seed(seed: u64) -> Result<(), String> {
     catch_panic(|| fill_disk(seed))?.unwrap_or_else(|| Err("stopped".into()))
 }
@@ -59,7 +59,7 @@ fn fill_disk(seed: u64) -> Result<(), String> {
     write_until_refused(&db, &mut committed, &mut rng)?;
     check_rows(&db, &committed).map_err(|e| format!("when all had ended: {e}"))?;
 
-    // The process is killed or power is lost, while the disk is still full.
+    // The process is killed, or power is lost, while the disk is still full.
     for how in [Crash::All, Crash::Random(rng.next())] {
         let full =
             open(&disk.crash(how), checkpoint_every, seed).map_err(|e| format!("still full, {how:?} survives: {e}"))?;
@@ -72,7 +72,7 @@ fn fill_disk(seed: u64) -> Result<(), String> {
         let row = row(&mut rng);
         db.transact(|tx| tx.put(&ROWS, &key, &row)).map_err(|e: TxnError| format!("with space again: {e}"))?;
         committed.insert(key, row);
-        // The virtual clock does not advance, so the log may remain unwritten.
+        // The virtual clock does not advance, so the service may leave a part of the log unwritten.
         step(&db)?;
     }
     for how in [Crash::All, Crash::Nothing, Crash::Random(rng.next())] {
@@ -82,7 +82,8 @@ fn fill_disk(seed: u64) -> Result<(), String> {
     db.close().map_err(|e| format!("closing: {e}"))
 }
 
-/// Makes random statements in all sessions. Then ends all transactions, most of them by rollback.
+/// Makes random statements in all transactions until enough were refused. Then ends all transactions, most of them by
+/// rollback.
 fn write_until_refused(db: &Database, committed: &mut Rows, rng: &mut Rng) -> Result<(), String> {
     let mut open: Vec<Option<PendingTransaction<'_>>> = (0..SESSIONS).map(|_| None).collect();
     let (mut refused, mut statements) = (0, 0);
@@ -117,7 +118,7 @@ fn write_until_refused(db: &Database, committed: &mut Rows, rng: &mut Rng) -> Re
     Ok(())
 }
 
-/// Commits or rolls back. Neither may fail for lack of space.
+/// Commits or rolls back a transaction. Neither may fail for lack of space.
 fn end_transaction(pending: PendingTransaction<'_>, commit: bool, committed: &mut Rows) -> Result<(), String> {
     if !commit {
         return pending.tx.rollback().map(drop).map_err(|e| format!("a rollback on a full disk: {e}"));
@@ -127,7 +128,7 @@ fn end_transaction(pending: PendingTransaction<'_>, commit: bool, committed: &mu
     Ok(())
 }
 
-/// Does the background work, which a full disk may delay but must not fail.
+/// Runs a step of the background services. A full disk may delay their work, but they must not fail.
 fn step(db: &Database) -> Result<(), String> {
     match db.step() {
         Ok(()) | Err(StorageError::NoSpace { .. }) => Ok(()),

@@ -1,12 +1,14 @@
-//! `io-errors`: the disk refuses the n-th call of a kind, once or from then on; or it is full.
+//! `io-errors`: the disk refuses the n-th call of a kind, only once or also all later calls of this kind. Or the disk is
+//! full.
 //!
-//! A seed has some thousand cases, sometimes more than 20,000. A budget above their number, which is printed, tries them
-//! all: each n of each kind. With a smaller budget, the seed selects a sample.
+//! A seed has several thousand cases, sometimes more than 20,000: each n of each kind of call. Their number is printed. With
+//! a budget above this number, all cases are run. With a smaller budget, the seed selects a sample.
 //!
-//! There are five workloads, some on a new disk and some on a disk after a crash, so that restart meets the errors too. For
-//! each: all n, all kinds of calls, EIO, ENOSPC and EMFILE, and short transfers. In every case: no panic and no hang; no
-//! sync is repeated after a failure; an error has a type. When the disk is repaired, a transaction either succeeds or
-//! reports that the instance is closed. The next open finds every acknowledged commit, and no commit partially.
+//! There are five workloads. Some run on a new disk, and some on a disk after a crash, so that the restart gets errors too.
+//! The cases of each workload cover all n, all kinds of calls, the errors EIO, ENOSPC and EMFILE, and short transfers. In
+//! every case, there must be no panic and no hang, no sync may be repeated after a failure, and every error must have a
+//! type. When the disk is repaired, a transaction must either succeed or report that the database is closed. The next open
+//! must find every acknowledged commit, and no commit partially.
 
 use storage::disk::{Call, Crash, Fault, SimDisk, When};
 use storage::{StorageError, TxnError};
@@ -37,28 +39,28 @@ const CALLS: [Call; 10] = [
     Call::SyncDir,
 ];
 
-/// A workload, and its initial disk.
+/// Workload and its initial disk.
 struct Workload {
     name: &'static str,
     script: Script,
     disk: SimDisk,
     base: TablesState,
-    /// Number of calls of each kind in a run without faults.
+    /// Number of calls in a run without faults, by kind of call.
     counts: [u64; CALLS.len()],
 }
 
-/// Number of full disks of a seed.
+/// Number of cases of a full disk per seed.
 const FULL: u64 = 200;
 
-/// One case.
+/// Case of the campaign.
 #[derive(Clone, Copy, Debug)]
 enum Case {
     Fault(InjectedFault),
-    /// A full disk with this seed.
+    /// Full disk. Contains the seed of the case.
     Full(u64),
 }
 
-/// One fault in one workload.
+/// Fault in one run of a workload.
 #[derive(Clone, Copy, Debug)]
 struct InjectedFault {
     workload: usize,
@@ -100,7 +102,7 @@ pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
     })
 }
 
-/// The five workloads of a seed, each run once without faults.
+/// Creates the five workloads of a seed. Runs each of them once without faults.
 fn workloads(seed: u64, scheduler: Scheduler) -> Result<Vec<Workload>, String> {
     let mut rng = Rng::new(seed);
     let profile = |rng: &mut Rng, workers, keys, deletes, loaded| Profile {
@@ -166,7 +168,7 @@ fn workloads(seed: u64, scheduler: Scheduler) -> Result<Vec<Workload>, String> {
     Ok(workloads)
 }
 
-/// All faults of all workloads.
+/// Returns all faults for all workloads.
 fn all_faults(workloads: &[Workload]) -> impl Iterator<Item = InjectedFault> {
     let mut cases = Vec::new();
     for (workload, of) in workloads.iter().enumerate() {
@@ -215,7 +217,7 @@ fn run_case(workload: &Workload, case: &InjectedFault) -> Result<(), String> {
     Ok(())
 }
 
-/// The storage error in an error, if any.
+/// Returns the storage error that an error contains, if any.
 fn storage_error(error: &RunError) -> Option<&StorageError> {
     match error {
         RunError::Txn(TxnError::Storage(error)) | RunError::Service(error) => Some(error),
@@ -236,7 +238,7 @@ fn check_errors(case: &InjectedFault, result: &RunResult) -> Result<(), String> 
     Ok(())
 }
 
-/// Checks that the instance on the repaired disk is open or closed as the fault requires.
+/// Checks that the database on the repaired disk is open or closed, as the fault requires.
 fn check_probe(case: &InjectedFault, result: &RunResult) -> Result<(), String> {
     let closed = match &result.probe {
         None => return Ok(()),

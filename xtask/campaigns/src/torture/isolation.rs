@@ -1,8 +1,9 @@
-//! `isolation`: random concurrent histories at every level. Each is checked for the anomalies that its level forbids.
+//! `isolation`: random concurrent histories at every isolation level. Each history is checked for the anomalies that its
+//! level forbids.
 //!
-//! The histories of a campaign have consecutive seeds. A seed determines its history except the interleaving of the
-//! sessions, which depends on the machine. Permitted anomalies are also counted: a checker that never detects them might
-//! miss the others as well.
+//! The histories of a campaign have consecutive seeds. A seed determines its history, except for the interleaving of the
+//! sessions, which depends on the machine. Permitted anomalies are counted too, because a checker that never detects them
+//! might also miss forbidden ones.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,14 +19,14 @@ use super::seeds::{self, SeedResult};
 use super::{CampaignPlan, latches_flag};
 use crate::sim::scheduler::Scheduler;
 
-/// Number of transactions of a history over all sessions: eight sessions with 500 each.
+/// Number of transactions of a history: eight sessions with 500 transactions each.
 const TRANSACTIONS: u32 = 4000;
-/// Directory of histories with forbidden anomalies.
+/// Directory for the histories with forbidden anomalies.
 const OUTPUT_DIR: &str = "target/torture";
-/// Maximum number of transactions of an anomaly that are shown in full.
+/// Maximum number of transactions that are printed for an anomaly.
 const SHOWN: usize = 6;
 
-/// Permitted anomalies in the histories of a level.
+/// Numbers of histories, committed transactions, dependences and permitted anomalies at one isolation level.
 #[derive(Default)]
 struct AnomalyCounts {
     histories: u64,
@@ -108,7 +109,7 @@ fn summary(counts: &AnomalyCounts) -> String {
     if counts.kinds.is_empty() { text + " none" } else { text.trim_end_matches(',').to_owned() }
 }
 
-/// Describes a failure: the anomalies, their transactions, and the file of the whole history.
+/// Describes a failure: the anomalies, their transactions, and the path of the file with the whole history.
 fn failure(seed: u64, trial: &Trial, tried: &history::TrialResult) -> String {
     let mut text = format!("seed {seed}:");
     for anomaly in tried.findings.forbidden(trial.params.isolation) {

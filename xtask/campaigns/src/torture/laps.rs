@@ -1,11 +1,11 @@
-//! A scripted workload about the bytes behind the end of the log. A short counting transaction begins at the start of each
-//! log block. So when the log ends at a block boundary, a stale record follows it: from the previous use of a recycled
-//! segment, or from a run that lost power. The stale record is complete, but not part of the log. At any other end, the
-//! zeros that fill the last block separate the end from stale records.
+//! Scripted workload for the bytes after the end of the log. A short transaction, which increments a counter row, begins at
+//! the start of each log block. If the log ends at a block boundary, a stale record follows: one from the previous use of a
+//! recycled segment, or from a run that lost power. The stale record is complete, but not part of the log. If the log ends
+//! elsewhere, the zeros that fill the last block separate its end from stale records.
 //!
-//! The next life begins after a crash of the previous one. The counter row includes the life in which it was written, so
-//! that rows of different lives cannot be confused. Sometimes a transaction that has changed a row stays open for a whole
-//! life: the log must not be truncated behind its start, and no restart may show its change.
+//! Each life begins after a crash of the previous life. The counter row includes the number of the life in which it was
+//! written, so that rows of different lives differ. Sometimes a transaction that has changed a row stays open for a whole
+//! life. The log must then not be truncated after the start of this transaction, and no restart may show its change.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -20,20 +20,20 @@ use crate::sim::scheduler::Scheduler;
 use crate::sim::sizes;
 
 const LIVES: u64 = 40;
-/// Block size of the log, the unit of its writes.
+/// Block size of the log, in bytes. The log is written in units of this size.
 const BLOCK: u64 = 4096;
-/// The table with the counter row, and a row whose updates fill the log with records of a chosen length.
+/// Table with a counter row, and with a filler row whose updates write log records of a chosen length.
 const ROWS: Table<u64, Vec<u8>> = Table::new("laps");
 const COUNTER: u64 = 0;
 const FILLER: u64 = 1;
-/// A row that only transactions without an end write.
+/// Key of a row that is written only by transactions that do not end.
 const OPEN: u64 = 2;
-/// Maximum length of the filler; a record holds the bytes before and after the change.
+/// Maximum length of the filler row, in bytes. A log record contains the bytes before and after the change.
 const LONGEST: usize = 2200;
-/// Number of blocks between checkpoints; small enough that segments are recycled.
+/// Number of log blocks between two checkpoints. It is small, so that segments are recycled.
 const CHECKPOINT_EVERY: u64 = 10;
 
-/// The life that wrote the row, and the value of the counter in that life.
+/// Counter row: the number of the life that wrote it, and the value of the counter in that life.
 type Count = (u64, u64);
 
 /// Runs all lives of a seed, one case each.
@@ -57,12 +57,12 @@ pub(super) fn run_seed(seed: u64, seed_result: &mut SeedResult) {
     }
 }
 
-/// The result of `f`; a panic becomes an error.
+/// Runs `f` and returns its result. A panic is returned as an error.
 fn run_caught<T>(f: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     catch_panic(f)?.unwrap_or_else(|| Err("stopped".into()))
 }
 
-/// Runs one life, from a restart to a crash. Returns the disk after the crash, and the states that recovery may find.
+/// Runs one life, from a restart to a crash. Returns the disk after the crash, and the counter rows that recovery may find.
 fn run_life(disk: &SimDisk, seed: u64, life: u64, last: Count, rng: &mut Rng) -> Result<(SimDisk, Vec<Count>), String> {
     let db = open(disk, seed)?;
     let found = count(&db)?;
@@ -76,8 +76,8 @@ fn run_life(disk: &SimDisk, seed: u64, life: u64, last: Count, rng: &mut Rng) ->
     let mut writer = LogWriter { db: &db, life, number: 0, filler: vec![0; LONGEST], possible: vec![last] };
     writer.write(FILLER, &writer.filler)?;
     let mut at = writer.count()?;
-    // Often no block, so that the log ends directly behind the restart's own records, before stale records of the previous
-    // life.
+    // Often no block is written. The log then ends directly after the restart's own records, before stale records of the
+    // previous life.
     let blocks = if rng.once_in(3) { 1 + rng.below(40) } else { 0 };
     for block in 1..=blocks {
         writer.fill_block(at)?;
@@ -90,7 +90,7 @@ fn run_life(disk: &SimDisk, seed: u64, life: u64, last: Count, rng: &mut Rng) ->
     at = writer.fill_block(at)?;
     writer.sync(at)?;
     if rng.once_in(2) {
-        // Written but not synced: the virtual clock does not advance.
+        // These transactions are written but not synced, because the virtual clock does not advance.
         for _ in 0..1 + rng.below(6) {
             at = writer.count()?;
             writer.fill_block(at)?;
@@ -104,19 +104,19 @@ fn run_life(disk: &SimDisk, seed: u64, life: u64, last: Count, rng: &mut Rng) ->
         _ => Crash::Random(rng.next()),
     };
     let left = disk.crash(how);
-    // Closing must not write to the disk.
+    // Closing the database must not write to the disk.
     disk.power_off_after(0);
     Ok((left, possible))
 }
 
-/// Writes the transactions of one life. None of them waits for the disk.
+/// Writer of the transactions of one life. No transaction waits until it is durable.
 struct LogWriter<'a> {
     db: &'a Database,
     life: u64,
     number: u64,
-    /// The current filler row.
+    /// Current contents of the filler row.
     filler: Vec<u8>,
-    /// The states that recovery may find after a crash at this point, oldest first.
+    /// Counter rows that recovery may find after a crash at this point, oldest first.
     possible: Vec<Count>,
 }
 
@@ -130,7 +130,7 @@ impl LogWriter<'_> {
 
     /// Pads the log from its end `at` to the next block boundary.
     fn fill_block(&mut self, mut at: Lsn) -> Result<Lsn, String> {
-        // Other records may be written in between, for example by a checkpoint.
+        // One attempt may not suffice, because a checkpoint, for example, may write other records in between.
         for _ in 0..8 {
             if at.0.is_multiple_of(BLOCK) {
                 return Ok(at);
@@ -144,8 +144,7 @@ impl LogWriter<'_> {
         Err("no block of the log came to its end".into())
     }
 
-    /// Changes this number of bytes of the filler row. Each counts twice in the record, once before and once after the
-    /// change.
+    /// Changes the first `bytes` bytes of the filler row. The log record contains them twice: before and after the change.
     fn change(&mut self, bytes: usize) -> Result<Lsn, String> {
         self.filler.iter_mut().take(bytes).for_each(|byte| *byte = byte.wrapping_add(1));
         self.write(FILLER, &self.filler)
@@ -160,7 +159,7 @@ impl LogWriter<'_> {
         write().map_err(|e: TxnError| e.to_string())
     }
 
-    /// Makes the log durable: only the newest state remains possible.
+    /// Makes the log durable up to `at`. Afterwards only the newest counter row is possible.
     fn sync(&mut self, at: Lsn) -> Result<(), String> {
         let durable = if at.0.is_multiple_of(2) { self.db.sync() } else { self.db.wait_durable(at) };
         durable.map_err(|e| e.to_string())?;
@@ -171,7 +170,7 @@ impl LogWriter<'_> {
 
 fn open(disk: &SimDisk, seed: u64) -> Result<Database, String> {
     let mut rng = Rng::new(seed);
-    // Segments are recycled only if they are small.
+    // Segments must be small, because only then are they recycled.
     let sizes = Extremes { segment_bytes: rng.pick(&[16 << 10, 64 << 10]), ..sizes::draw(&mut rng) };
     let options = Options::new()
         .buffer_pool(storage::MIN_POOL_BYTES)

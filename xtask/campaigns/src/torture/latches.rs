@@ -1,11 +1,11 @@
-//! `latches`: threads read one page under a superlatch while writers intervene, so that the latch is promoted and demoted
-//! all the time.
+//! `latches`: threads read one page under a superlatch. Writers intervene, so that the latch is continually promoted and
+//! demoted.
 //!
-//! Simulated runs let one thread run at a time, and hold no latch at a switch, so they do not exercise the protocol of
-//! superlatches. This campaign uses real threads. The seed determines the number of reads that make the latch hot, the
+//! Simulated runs do not test the protocol of superlatches, because they run one thread at a time and hold no latch at a
+//! switch. This campaign uses real threads. The seed determines the number of reads after which a latch is promoted, the
 //! number of its reader words, the number of readers and writers, and the durations of reads and writes. A writer fills the
-//! page with one number; a reader that finds two numbers has overlapped with a writer. The interleaving depends on the
-//! operating system, so a seed may need several runs to repeat a failure.
+//! page with one number. A reader that finds two numbers has overlapped with a writer. The interleaving depends on the
+//! operating system, so that several runs of a seed may be necessary to repeat a failure.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -33,7 +33,7 @@ fn run_seed(rng: &mut Rng) -> Result<(), String> {
     let words = 1 + rng.index(4);
     let (readers, writers) = (2 + rng.index(4), 1 + rng.below(2));
     let (writes, reading, writing) = (10 + rng.below(30), rng.pick(&[0, 5, 50]), rng.pick(&[0, 5, 50]));
-    // The time between two writes is long enough for a promotion.
+    // The time between two writes is long enough for the latch to be promoted.
     let between = rng.pick(&[20, 200, 2000]);
     let page = MeasuredPage::cold(LatchKind::Super, promote_at, words);
     let (is_over, torn) = (AtomicBool::new(false), AtomicUsize::new(0));
@@ -44,8 +44,9 @@ fn run_seed(rng: &mut Rng) -> Result<(), String> {
                     if page.read_whole(reading).is_none() {
                         torn.fetch_add(1, Ordering::Relaxed);
                     }
-                    // A reader that is preempted while it holds the latch shared blocks writers until it runs again. With
-                    // more threads than cores, a thread that yields here is rarely preempted there.
+                    // A reader that is preempted while it holds the latch in shared mode blocks writers until it runs again.
+                    // If there are more threads than cores, a thread that yields here is rarely preempted while it holds the
+                    // latch.
                     std::thread::yield_now();
                 }
             });

@@ -1,11 +1,11 @@
-//! A scripted workload about reused page numbers. In each life, tables are loaded in bulk (completely, broken off, or
-//! interrupted by the crash), emptied and dropped, their indexes are created and dropped, and the database is copied and
-//! preloaded. In between, transactions commit synchronously or asynchronously. Each life ends at any call of the disk. The
-//! restart may be interrupted as well, more than once. The next life continues with the page numbers that the previous one
-//! left.
+//! Scripted workload for reused page numbers. In each life, tables are loaded in bulk (completely, partially, or until the
+//! crash), emptied and dropped; their indexes are created and dropped; and the database is copied and preloaded. Between
+//! these operations, transactions commit synchronously or asynchronously. Each life may end at any call of the disk. The
+//! following restart may be interrupted as well, more than once. The next life continues with the page numbers of the
+//! previous one.
 //!
-//! After every restart, the rows must have a permitted state, the structure check must find nothing, and each copy must have
-//! the transactions that were committed when it was made.
+//! After every restart, the rows must have a permitted state, and the structure check must have no findings. Each copy must
+//! have the transactions that were committed when the copy was made.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -24,7 +24,7 @@ use crate::sim::rng::Rng;
 use crate::sim::scheduler::Scheduler;
 use crate::sim::sizes;
 
-/// The tables of a life, without and with their indexes.
+/// Declarations of the tables without indexes. Those with indexes follow.
 const PLAIN: [Table<u64, Vec<u8>>; 3] = [Table::new("first"), Table::new("second"), Table::new("third")];
 const INDEXED: [Table<u64, Vec<u8>>; 3] = [
     Table::new("first").with_index::<ByStamp>(),
@@ -45,7 +45,7 @@ impl SecondaryIndex for ByStamp {
     }
 }
 
-/// Description of a row: its stamp, which is unique for each write, and its length.
+/// Description of a row: its stamp, which is unique for each write, and its length in bytes.
 type RowSpec = (u32, usize);
 
 fn row((stamp, bytes): RowSpec) -> Vec<u8> {
@@ -54,10 +54,10 @@ fn row((stamp, bytes): RowSpec) -> Vec<u8> {
     row
 }
 
-/// The rows of all tables.
+/// Descriptions of the rows of all tables, by key.
 type Rows = [BTreeMap<u64, RowSpec>; 3];
 
-/// Early end of a life: the disk lost power, or a check failed.
+/// Reason for the early end of a life.
 enum LifeEnd {
     PowerLoss,
     Failure(String),
@@ -69,7 +69,7 @@ impl From<String> for LifeEnd {
     }
 }
 
-/// Runs all lives of a seed, one case each. `restarts` is the maximum number of interruptions of a restart.
+/// Runs all lives of a seed. Each life is a case. A restart is interrupted at most `restarts` times.
 pub(super) fn run_seed(campaign: &str, seed: u64, restarts: u64, seed_result: &mut SeedResult) {
     let mut rng = Rng::new(seed ^ 0x11fe);
     let (mut disk, mut possible) = (SimDisk::new(seed), vec![Rows::default()]);
@@ -84,17 +84,17 @@ pub(super) fn run_seed(campaign: &str, seed: u64, restarts: u64, seed_result: &m
     }
 }
 
-/// State that is passed from life to life, except the rows.
+/// State that is passed from one life to the next, in addition to the rows.
 #[derive(Default)]
 struct History {
     /// Stamp of the last written row.
     stamp: u32,
-    /// Number of pages that may be orphaned: a power loss may interrupt the creation of a table or index.
+    /// Number of pages that may be orphaned, because a power loss may have interrupted the creation of a table or index.
     orphans: usize,
 }
 
-/// Runs one life, from a restart to a crash, and returns the disk after it. `possible` has the states that recovery may
-/// find.
+/// Runs one life, from a restart to a crash. Returns the disk after the crash. `possible` is the list of states that
+/// recovery may find; it is updated.
 fn run_life(
     disk: &SimDisk,
     seed: u64,
@@ -124,7 +124,7 @@ fn run_life(
     }
 }
 
-/// The disk after a power loss. The writes of `end` do not reach it.
+/// Returns the disk after a power loss. Then calls `end`, whose writes do not reach the disk.
 fn lose_power(disk: &SimDisk, rng: &mut Rng, end: impl FnOnce()) -> SimDisk {
     let how = match rng.below(3) {
         0 => Crash::Nothing,
@@ -150,7 +150,7 @@ fn open(disk: &SimDisk, seed: u64, rng: &mut Rng) -> Result<Database, String> {
     options.open_on(Arc::new(disk.clone())).map_err(|error| error.to_string())
 }
 
-/// The tables of a database, with their current indexes.
+/// Opens the tables of a database with their current indexes.
 fn tables(db: &Database) -> Result<Vec<OpenTable<u64, Vec<u8>>>, TxnError> {
     let table = |i: usize| match db.table(&PLAIN[i]) {
         Err(TxnError::Schema { .. }) => db.table(&INDEXED[i]),
@@ -159,7 +159,7 @@ fn tables(db: &Database) -> Result<Vec<OpenTable<u64, Vec<u8>>>, TxnError> {
     (0..PLAIN.len()).map(table).collect()
 }
 
-/// Reads the rows of all tables and checks the structure; at most `lost` pages may be orphaned.
+/// Reads the rows of all tables, and checks the structure. At most `lost` pages may be orphaned.
 fn read(db: &Database, lost: usize) -> Result<Rows, String> {
     let tables = tables(db).map_err(|error| format!("tables: {error}"))?;
     let mut found = Rows::default();
@@ -188,7 +188,7 @@ struct Life<'l> {
     db: &'l Database,
     disk: &'l SimDisk,
     tables: Vec<OpenTable<u64, Vec<u8>>>,
-    /// The states that recovery may find after a crash at this point, oldest first.
+    /// States that recovery may find after a crash at this point, oldest first.
     possible: Vec<Rows>,
     history: &'l mut History,
     rng: &'l mut Rng,
@@ -200,7 +200,7 @@ impl<'l> Life<'l> {
         if !self.possible.contains(&found) {
             return Err(LifeEnd::Failure(self.describe_difference(&found)));
         }
-        // The recovered state becomes durable with this transaction.
+        // This transaction makes the recovered state durable.
         self.possible = vec![found];
         if self.rng.once_in(4) {
             self.disk.power_off_after(self.rng.below(3));
@@ -216,7 +216,7 @@ impl<'l> Life<'l> {
         Ok(())
     }
 
-    /// Reads all rows, from the pool, and verifies the pages in the file.
+    /// Checks all rows through the buffer pool, and the pages in the file.
     fn check_rows(&self) -> Result<(), LifeEnd> {
         match read(self.db, self.history.orphans) {
             Ok(found) if found == *self.newest() => Ok(()),
@@ -245,7 +245,7 @@ impl<'l> Life<'l> {
         &self.possible[self.possible.len() - 1]
     }
 
-    /// Converts an error: a power loss ends the life, other errors are failures.
+    /// Converts an error. A power loss ends the life; any other error is a failure.
     fn unless_power_lost<T>(&self, result: Result<T, impl std::fmt::Display>) -> Result<T, LifeEnd> {
         result.map_err(|error| match self.disk.is_off() {
             true => LifeEnd::PowerLoss,
@@ -253,7 +253,8 @@ impl<'l> Life<'l> {
         })
     }
 
-    /// Records a change that is durable when the call returns. If the call fails, the change may or may not be durable.
+    /// Records a change whose call returns after the change is durable. If the call failed, the change may or may not be
+    /// durable.
     fn change(&mut self, next: Rows, result: Result<(), TxnError>) -> Result<(), LifeEnd> {
         self.possible.push(next);
         self.unless_power_lost(result)?;
@@ -308,7 +309,7 @@ impl<'l> Life<'l> {
         self.commit(tx, next, sync)
     }
 
-    /// Commits synchronously, or asynchronously so that a crash may lose the transaction.
+    /// Commits synchronously or asynchronously. A crash may lose a transaction that was committed asynchronously.
     fn commit(&mut self, tx: Transaction<'_>, next: Rows, sync: bool) -> Result<(), LifeEnd> {
         if sync || self.rng.once_in(2) {
             let done = tx.commit();
@@ -361,7 +362,7 @@ impl<'l> Life<'l> {
         Ok(())
     }
 
-    /// Loads a table if it is empty: with its index or only its rows, completely or partially.
+    /// Loads a table in bulk if it is empty: with its index or only its rows, completely or partially.
     fn load(&mut self, table: usize) -> Result<(), LifeEnd> {
         if !self.newest()[table].is_empty() {
             return match self.db.bulk_load(&self.tables[table]) {
@@ -375,7 +376,7 @@ impl<'l> Life<'l> {
         let rows = self.rng.pick(&[0, 3, 400, 2000, 5000]);
         let specs: Vec<RowSpec> = (0..rows).map(|_| self.spec()).collect();
         let loaded: BTreeMap<u64, RowSpec> = specs.iter().enumerate().map(|(key, spec)| (key as u64, *spec)).collect();
-        // Other tables change during the load.
+        // Returns the rows of all tables after the load. Computed after the load, because other tables change during it.
         let with_load = |newest: &Rows| {
             let mut next = newest.clone();
             next[table] = loaded.clone();
@@ -387,7 +388,7 @@ impl<'l> Life<'l> {
             let mut part = self.unless_power_lost(db.bulk_load_part(&handle, Part::Rows))?;
             for (key, spec) in specs.iter().enumerate() {
                 self.unless_power_lost(part.push_raw(&(key as u64).to_be_bytes(), &row(*spec)))?;
-                // Another transaction begins and rolls back.
+                // Sometimes another transaction begins during the load and rolls back.
                 if key == 100 {
                     self.roll_back(table)?;
                 }
@@ -414,7 +415,7 @@ impl<'l> Life<'l> {
         if self.rng.once_in(2) { self.check_rows() } else { Ok(()) }
     }
 
-    /// A random action during the load of a table.
+    /// Runs a random action during the load of a table.
     fn during_load(
         &mut self,
         loaded: usize,
@@ -424,7 +425,7 @@ impl<'l> Life<'l> {
         match self.rng.below(8) {
             0..3 => self.unless_power_lost(self.db.preload()).map(drop),
             3 => self.unless_power_lost(self.db.checkpoint()),
-            // The process is killed.
+            // Kill the process.
             4 => {
                 self.disk.power_off_after(0);
                 Err(LifeEnd::PowerLoss)
@@ -434,7 +435,7 @@ impl<'l> Life<'l> {
                 None => Ok(()),
             }),
             _ => {
-                // The end of the log may be far beyond its durable part.
+                // The transactions are asynchronous, so that the end of the log may be far beyond its durable part.
                 for _ in 0..1 + self.rng.below(4) {
                     self.write_during_load((loaded + 1) % PLAIN.len())?;
                 }
@@ -443,7 +444,7 @@ impl<'l> Life<'l> {
         }
     }
 
-    /// Runs a transaction on a table that is not being loaded.
+    /// Runs a transaction on a table other than the one that is being loaded.
     fn write_during_load(&mut self, other: usize) -> Result<(), LifeEnd> {
         let mut next = self.newest().clone();
         let db = self.db;
@@ -456,8 +457,8 @@ impl<'l> Life<'l> {
         self.commit(tx, next, false)
     }
 
-    /// Makes a copy and checks that it has all transactions that were committed at that time. Calls `meanwhile` during the
-    /// copy.
+    /// Copies the database. Checks that the copy has all transactions that were committed when it was made. Calls
+    /// `meanwhile` during the copy.
     fn copy(&mut self, mut meanwhile: impl FnMut(&Database) -> Result<(), TxnError>) -> Result<(), LifeEnd> {
         let target = SimDisk::new(self.rng.next());
         let mut wrong = None;

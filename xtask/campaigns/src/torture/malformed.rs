@@ -1,5 +1,5 @@
-//! Truncated, exchanged, missing, stale or forged files, and pages with valid checksums but absurd content. The result must
-//! be a typed error or no harm, never a panic, a hang, or unbounded memory.
+//! `malformed`: truncated, exchanged, missing, stale or forged files, and pages with valid checksums but absurd content. The
+//! engine must return typed errors or correct answers. It must never panic, hang, or use unbounded memory.
 
 use std::sync::Arc;
 
@@ -30,29 +30,30 @@ pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
 struct Malformed {
     seed: u64,
     subjects: Arc<[Subject]>,
-    /// Positions of each subject's log records, followed by the end of the log.
+    /// Positions of the log records of each subject, followed by the end of its log.
     records: Vec<Vec<u64>>,
-    /// The files of another database.
+    /// Files of another database.
     other: Image,
-    /// All truncations: subject, file, length.
+    /// All truncations: index of the subject, name of the file, new length.
     truncations: Vec<(usize, String, u64)>,
 }
 
-/// A damaged copy of a database.
+/// Damaged copy of a database, with a description of the damage.
 struct Damage<'a> {
     subject: &'a Subject,
     disk: CowDisk,
     kind: &'static str,
     what: String,
     guarantee: Guarantee,
-    /// True if the damage affects the file with the end of the log.
+    /// True if the damage affects the file that contains the end of the log.
     newest_log: bool,
 }
 
-/// A kind of damage: changes files and describes the change. None if it does not apply.
+/// Function that damages files in one way. Returns a description and the guarantee of the engine; `None` if this kind of
+/// damage does not apply.
 type DamageFn = fn(&Malformed, usize, &CowDisk, &mut Rng) -> Option<(String, Guarantee)>;
 
-/// All kinds of damage except truncation, which has its own list. The number is the relative frequency.
+/// All kinds of damage except truncation, which has a list of its own. The number is the relative frequency.
 const DAMAGE_KINDS: [(&str, u64, DamageFn); 14] = [
     ("page, spoilt", 30, spoilt_page),
     ("page, garbage", 6, garbage_page),
@@ -82,7 +83,7 @@ impl Malformed {
                 truncations.extend(around.iter().flat_map(|at| at - 64..=at + 1).map(|at| (i, name.clone(), at)));
             }
         }
-        // One truncation for each byte of the block with the end of the log, with alternating subjects.
+        // The block with the end of the log is truncated at each of its bytes, with alternating subjects.
         for byte in 0..4096 {
             let i = byte as usize % subjects.len();
             let end = records[i].last().copied().unwrap_or(4096);
@@ -92,9 +93,9 @@ impl Malformed {
         Malformed { seed, subjects: subjects.into(), records, other, truncations }
     }
 
-    /// Damages a database as determined by case `case`.
+    /// Damages a database. The case number and the random numbers determine the damage.
     fn damage(&self, case: u64, rng: &mut Rng) -> Damage<'_> {
-        // Each truncation occurs once, in an even case.
+        // Each truncation of the list occurs once, as an even case.
         if case.is_multiple_of(2)
             && let Some((i, name, len)) = self.truncations.get(case as usize / 2)
         {
@@ -145,7 +146,7 @@ impl Malformed {
         self.records[i].last().copied().unwrap_or(4096)
     }
 
-    /// The name of a random file.
+    /// Returns the name of a random file.
     fn any_file(&self, i: usize, rng: &mut Rng) -> String {
         let names: Vec<&String> = self.image(i).0.keys().collect();
         names[rng.index(names.len())].clone()
@@ -157,7 +158,7 @@ fn put_page(disk: &CowDisk, number: u32, bytes: &[u8]) {
 }
 
 fn any_page(all: &Malformed, i: usize, rng: &mut Rng) -> u32 {
-    // Pages that refer to other pages are preferred.
+    // Pages that refer to other pages are chosen more often.
     let inner = forge::pages_of(all.image(i), 2);
     match rng.below(8) {
         0 => 1,
@@ -180,7 +181,7 @@ fn garbage_page(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Opt
     let old = forge::page(all.image(i), number);
     let mut page = rng.bytes(forge::PAGE);
     page[4..8].copy_from_slice(&number.to_le_bytes());
-    // A random number of the fields that are read first remains intact.
+    // The header fields up to a random offset, which are read first, remain intact.
     let right = [8, 16, 32, 64, 96][rng.index(5)];
     page[8..right].copy_from_slice(&old[8..right]);
     forge::seal(&mut page);
@@ -194,7 +195,7 @@ fn misdirected_page(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) ->
         return None;
     }
     let mut page = forge::page(all.image(i), from);
-    // With its own page number, or with the number of the page that it replaces.
+    // The page keeps its own number, or gets the number of the page that it replaces.
     if rng.once_in(2) {
         renumber(&mut page, to);
     }
@@ -202,13 +203,14 @@ fn misdirected_page(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) ->
     Some((format!("page {from} in the place of page {to}"), Guarantee::Correct))
 }
 
-/// Changes the number of a page.
+/// Changes the number in the header of a page.
 fn renumber(page: &mut [u8], number: u32) {
     page[4..8].copy_from_slice(&number.to_le_bytes());
     forge::seal(page);
 }
 
-/// Exchanges two pages and corrects their numbers. They are usually of one kind, and so often in one tree.
+/// Exchanges two pages and corrects the numbers in their headers. The pages are usually of the same kind, so that they are
+/// often in the same tree.
 fn exchanged_pages(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(String, Guarantee)> {
     let pages = forge::pages_of(all.image(i), if rng.once_in(3) { 2 } else { 1 });
     let (a, b) = (*pages.get(rng.index(pages.len().max(1)))?, pages[rng.index(pages.len())]);
@@ -223,7 +225,8 @@ fn exchanged_pages(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> 
     Some((format!("pages {a} and {b} exchanged"), Guarantee::Correct))
 }
 
-/// Replaces a page by an older copy, as a lost write does. If its bounds have not changed, only its rows are stale.
+/// Replaces a page by an older copy, like a disk that loses a write. If the key bounds of the page have not changed, only
+/// its rows are stale.
 fn older_page(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(String, Guarantee)> {
     let number = any_page(all, i, rng);
     let older = forge::page(&all.subjects[i].older, number);
@@ -240,7 +243,7 @@ fn cycle(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(St
     let pages = forge::pages_of(image, kind);
     let number = *pages.get(rng.index(pages.len().max(1)))?;
     let mut page = forge::page(image, number);
-    // A link to itself, to the start of its list, or to another page of its kind.
+    // Link from a page to itself, to the start of its list, or to another page of its kind.
     let to = match rng.below(3) {
         0 => number,
         1 if kind == 0 => forge::u32_at(&forge::page(image, 1), forge::SPACE_FREE),
@@ -278,7 +281,7 @@ fn zeros(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(St
 fn stale_tail(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(String, Guarantee)> {
     let (image, end) = (all.image(i), all.end_of_log(i));
     let (file, at) = forge::log_place(end);
-    // The previous contents of the recycled file, bytes of another file, or older records at a new position.
+    // Stale bytes: the previous contents of the recycled file, bytes of another file, or older records at a new position.
     let stale = match rng.below(3) {
         0 => all.subjects[i].older.file(&file).get(at as usize..)?.to_vec(),
         1 => {
@@ -339,7 +342,7 @@ fn missing_file(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Opt
 fn exchanged_file(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(String, Guarantee)> {
     let (a, b) = (all.any_file(i, rng), all.any_file(i, rng));
     if rng.once_in(2) {
-        // The file of another database with the same name.
+        // File with the same name from another database.
         let foreign = all.other.0.get(&a)?;
         disk.put(&a, foreign.to_vec());
         return Some((format!("{a}: another database's"), Guarantee::Correct));
@@ -388,7 +391,7 @@ impl Cases for Malformed {
         let mut rng = Rng::of_case(self.seed, case);
         let damage = self.damage(case, &mut rng);
         let mut verdict = judge(damage.subject, &damage.disk, damage.guarantee, &mut rng);
-        // Only in the newest part of the log of a killed database can damage be indistinguishable from an unwritten log.
+        // Damage can be indistinguishable from an unwritten log only in the newest part of the log of a killed database.
         let newest =
             damage.subject.shutdown == Shutdown::Killed && (damage.kind.starts_with("log") || damage.newest_log);
         if verdict.earlier && damage.guarantee == Guarantee::Correct && !newest {

@@ -36,14 +36,14 @@ use storage::LatchKind;
 use crate::record::RecordFlag;
 use crate::sim::scheduler::Scheduler;
 
-/// A campaign.
+/// Description of a campaign.
 struct Campaign {
     name: &'static str,
-    /// True if its cases have numbers for `--case`.
+    /// True if cases have numbers, so that `--case` is supported.
     is_numbered: bool,
-    /// True if it supports `--speculate`.
+    /// True if the campaign supports `--speculate`.
     speculates: bool,
-    /// True if it supports `--latches`.
+    /// True if the campaign supports `--latches`.
     latches: bool,
     run: fn(&CampaignPlan, &Progress) -> Report,
 }
@@ -68,30 +68,31 @@ const CAMPAIGNS: &[Campaign] = &[
     Campaign { name: "mutants", is_numbered: false, speculates: false, latches: false, run: mutants::run },
 ];
 
-/// The flags of `cargo xtask torture`.
+/// Flags of `cargo xtask torture`.
 #[derive(Debug, Args)]
 pub struct TortureFlags {
-    /// The campaign to run.
+    /// Campaign to run.
     #[arg(value_parser = PossibleValuesParser::new(CAMPAIGNS.iter().map(|c| c.name)))]
     campaign: String,
-    /// Minimum number of cases. io-errors has as many as the seed determines, from some thousand to above 20,000; it prints
-    /// their number, and a larger budget tries them all.
+    /// Minimum number of cases. In io-errors, the seed determines the number of all cases, from several thousand to above
+    /// 20,000. The number is printed; a larger budget tries all of them.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     budget: u64,
-    /// The seed of the random choices; by default from the clock. It is printed.
+    /// Seed of the random choices. The default is derived from the clock. The seed is printed.
     #[arg(long)]
     seed: Option<u64>,
-    /// Tries only this case of the seed, in io-errors, bitflips, malformed and calls; failures report it.
+    /// Tries only this case of the seed, in io-errors, bitflips, malformed and calls. Reports of failures contain the number
+    /// of the case.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..u64::MAX))]
     case: Option<u64>,
-    /// Tries only this mutant, in mutants.
+    /// Tries only this mutant, in the campaign mutants.
     #[arg(long, value_name = "NAME")]
     mutant: Option<String>,
     /// Scheduler of the transactions.
     #[arg(long, value_enum, default_value_t, value_name = "threads|steps|itas")]
     scheduler: Scheduler,
-    /// Runs some statements of transactions as iterations of speculative loops, in crash and oracle. The interleaving of
-    /// their threads depends on the machine: a seed then repeats the work, but not every step.
+    /// Runs some statements of transactions as iterations of speculative loops, in crash and oracle. The interleaving of the
+    /// loops' threads depends on the machine, so that a seed repeats the work, but not every step.
     #[arg(long, value_enum, default_value_t, value_name = "on|off")]
     speculate: Speculate,
     /// Page latch kind, in crash, oracle and isolation; by default each seed selects a kind.
@@ -107,7 +108,7 @@ pub struct TortureFlags {
     record: RecordFlag,
 }
 
-/// Speculative loops in the transactions of a simulated workload.
+/// Setting of speculative loops in the transactions of a simulated workload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 enum Speculate {
     On,
@@ -115,7 +116,7 @@ enum Speculate {
     Off,
 }
 
-/// The kind of page latches.
+/// Page latch kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Latches {
     Optimistic,
@@ -124,7 +125,7 @@ pub(crate) enum Latches {
 }
 
 impl Latches {
-    /// The corresponding type of the engine.
+    /// Returns the corresponding kind of the engine.
     pub(crate) fn kind(self) -> LatchKind {
         match self {
             Latches::Optimistic => LatchKind::Optimistic,
@@ -134,14 +135,14 @@ impl Latches {
     }
 }
 
-/// The parameters of a campaign.
+/// Parameters of a campaign.
 #[derive(Clone, Debug)]
 pub(crate) struct CampaignPlan {
     /// Minimum number of cases.
     pub(crate) budget: u64,
-    /// The seed of the random choices.
+    /// Seed of the random choices.
     pub(crate) seed: u64,
-    /// The only case to run, if set.
+    /// Number of the only case to run, if set.
     pub(crate) case: Option<u64>,
     /// Name of the only mutant to test, if set.
     pub(crate) mutant: Option<String>,
@@ -149,19 +150,19 @@ pub(crate) struct CampaignPlan {
     pub(crate) scheduler: Scheduler,
     /// True if transactions have speculative loops.
     pub(crate) speculate: bool,
-    /// The kind of page latches; none to let each seed select one.
+    /// Page latch kind; `None` if each seed selects a kind.
     pub(crate) latches: Option<Latches>,
 }
 
 #[cfg(test)]
 impl CampaignPlan {
-    /// A plan with a small budget and seed 1.
+    /// Returns a plan with a small budget and seed 1.
     fn small(budget: u64, scheduler: Scheduler) -> CampaignPlan {
         CampaignPlan { budget, seed: 1, case: None, mutant: None, scheduler, speculate: false, latches: None }
     }
 }
 
-/// Runs a campaign. Fails if any case failed.
+/// Runs a campaign. Returns failure if any case failed.
 pub fn run(flags: &TortureFlags) -> ExitCode {
     if flags.case.is_some() && !CAMPAIGNS.iter().any(|c| c.name == flags.campaign && c.is_numbered) {
         eprintln!("--case: the cases of {} have no numbers; --seed repeats a failure of it", flags.campaign);
@@ -202,12 +203,12 @@ pub fn run(flags: &TortureFlags) -> ExitCode {
     flags.record.finish(campaign.name, &report.run_record(&plan, elapsed), status)
 }
 
-/// The flag that enables speculative loops when a failure is repeated.
+/// Returns the command line flag that enables speculative loops.
 fn loops_flag(speculate: bool) -> &'static str {
     if speculate { " --speculate on" } else { "" }
 }
 
-/// The flag that selects a kind of latches when a failure is repeated.
+/// Returns the command line flag that selects a page latch kind.
 fn latches_flag(latches: Option<Latches>) -> &'static str {
     match latches {
         None => "",
@@ -217,14 +218,14 @@ fn latches_flag(latches: Option<Latches>) -> &'static str {
     }
 }
 
-/// Error message if the campaign does not support the requested latches.
+/// Returns an error message if the campaign does not support the requested latches.
 fn refuses_latches(flags: &TortureFlags) -> Option<String> {
     let able: Vec<&str> = CAMPAIGNS.iter().filter(|c| c.latches).map(|c| c.name).collect();
     let refused = flags.latches.is_some() && !able.contains(&flags.campaign.as_str());
     refused.then(|| format!("{} chooses its own; these can be told: {}", flags.campaign, able.join(", ")))
 }
 
-/// Error message if the flags do not permit the requested speculative loops.
+/// Returns an error message if the flags do not permit the requested speculative loops.
 fn refuses_to_speculate(flags: &TortureFlags) -> Option<String> {
     if flags.speculate == Speculate::Off {
         return None;

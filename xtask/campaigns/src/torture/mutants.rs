@@ -1,15 +1,16 @@
-//! `mutants`: tests the campaigns. A mutant is the engine, the protocol of speculative loops, or the scheduler of sibling
-//! groups, with one protection removed. Some campaign must detect each mutant within its per-commit budget; otherwise the
-//! campaigns prove nothing about that protection.
+//! `mutants`: tests the other campaigns. A mutant is the engine, the protocol of speculative loops, or the scheduler of
+//! sibling groups, with one protection removed. Some campaign must detect each mutant within its per-commit budget;
+//! otherwise the campaigns prove nothing about this protection.
 //!
-//! The switches exist only in builds with the feature `mutants`. So the command builds itself again with it, and that build
-//! runs the campaigns as child processes, with one mutant in each. First the same campaigns run without a mutant, with the
-//! same seed: a campaign that fails without a mutant is not used.
+//! Only builds with the feature `mutants` contain the switches for mutants. The command therefore builds itself again with
+//! this feature, and the new program runs the campaigns as child processes, with one mutant in each. The same campaigns
+//! first run without a mutant, with the same seed. A campaign that fails without a mutant is not used.
 //!
-//! Only a finding kills a mutant: a failure that the campaign has judged and reports with its seed. A process that panics in
-//! the campaign's own code, hangs, takes too long or dies otherwise has no finding, and the next campaign runs.
+//! A mutant is killed only by a finding, which is a failure that the campaign has judged and reports with its seed. If a
+//! process panics in the campaign's own code, hangs, takes too long or dies otherwise, the campaign has no finding, and the
+//! next campaign runs.
 //!
-//! `storage`'s `base/mutant.rs` and `speculate`'s `mutant.rs` describe the addition of a mutant; `campaigns_for` in this
+//! `storage`'s `base/mutant.rs` and `speculate`'s `mutant.rs` describe the steps to add a mutant; `campaigns_for` in this
 //! module lists the campaigns for each mutant.
 
 use std::process::ExitCode;
@@ -19,16 +20,16 @@ use super::TortureFlags;
 #[cfg(feature = "mutants")]
 pub(super) use runner::run;
 
-/// True if this build has the switches.
+/// True if this build contains the switches for mutants.
 pub(super) const IS_MUTANTS_BUILD: bool = cfg!(feature = "mutants");
 
-/// Fails, because this build has no switches.
+/// Fails, because this build contains no switches for mutants.
 #[cfg(not(feature = "mutants"))]
 pub(super) fn run(plan: &super::CampaignPlan, _: &super::report::Progress) -> super::report::Report {
     super::report::Report::of_failure(format!("this build has no mutants (asked for: {:?})", plan.mutant))
 }
 
-/// Builds this command with the switches, and runs the campaign in that build.
+/// Builds this command with the switches for mutants, and runs the campaign in the new program.
 pub(super) fn run_in_mutants_build(flags: &TortureFlags) -> ExitCode {
     match build_and_run(flags) {
         Ok(true) => ExitCode::SUCCESS,
@@ -52,7 +53,7 @@ fn build_and_run(flags: &TortureFlags) -> Result<bool, String> {
     if !built.success() {
         return Err("the build with mutants failed".into());
     }
-    // The binary has its own name, because the next build without the feature replaces the original.
+    // The program gets a name of its own, because the next build without the feature replaces the original.
     std::fs::copy(&here, &own).map_err(|e| format!("{}: {e}", own.display()))?;
     let mut command = Command::new(&own);
     command.args(["torture", "mutants"]).args(flags.scheduler.flag().split_whitespace());
@@ -88,16 +89,16 @@ mod runner {
 
     /// Maximum processor time of a campaign without a mutant.
     const LIMIT: Duration = Duration::from_secs(400);
-    /// A campaign with a mutant is stopped without a finding once it has used this processor time and `TIME_FACTOR` times as
-    /// much as without a mutant.
+    /// Lower bound of the processor time after which a campaign with a mutant is stopped without a finding. The limit is the
+    /// larger of this time and `TIME_FACTOR` times the processor time of the same campaign without a mutant.
     const MIN_TIME: Duration = Duration::from_secs(20);
     const TIME_FACTOR: u32 = 4;
-    /// A campaign is also stopped if none of its threads has run or been runnable for this time.
+    /// Maximum time without progress: a campaign is stopped if none of its threads has run or been runnable for this time.
     const MAX_IDLE: Duration = Duration::from_secs(8);
-    /// Interval between checks. Time is counted in checks, so that it does not advance while this process is stopped.
+    /// Interval between two checks. Time is counted in checks, so that it does not advance while this process is stopped.
     const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-    /// A campaign that detects mutants, with its budget per commit.
+    /// Campaign that detects mutants, with its budget per commit.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     enum DetectingCampaign {
         Crash,
@@ -139,14 +140,14 @@ mod runner {
         }
     }
 
-    /// A mutant by component.
+    /// Mutant, by component.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     enum MutantKind {
-        /// The engine.
+        /// Mutant of the engine.
         Engine(Mutant),
-        /// The protocol of speculative loops.
+        /// Mutant of the protocol of speculative loops.
         Loops(speculate::mutants::Mutant),
-        /// The scheduler of sibling groups.
+        /// Mutant of the scheduler of sibling groups.
         Siblings(itas::mutants::Mutant),
     }
 
@@ -165,7 +166,7 @@ mod runner {
             }
         }
 
-        /// The environment variable that selects the mutant.
+        /// Returns the name of the environment variable that selects the mutant.
         fn variable(self) -> &'static str {
             match self {
                 MutantKind::Engine(_) => storage::mutants::VARIABLE,
@@ -174,7 +175,7 @@ mod runner {
             }
         }
 
-        /// The campaigns that should detect the mutant, the most likely first.
+        /// Returns the campaigns that should detect the mutant, the most likely first.
         fn campaigns_for(self) -> &'static [DetectingCampaign] {
             match self {
                 MutantKind::Engine(mutant) => campaigns_for(mutant),
@@ -184,8 +185,8 @@ mod runner {
         }
     }
 
-    /// The campaigns that should detect a mutant of the engine, the most likely first. Campaigns in simulated time detect
-    /// hangs.
+    /// Returns the campaigns that should detect a mutant of the engine, the most likely first. Hangs are detected by
+    /// campaigns in simulated time.
     fn campaigns_for(mutant: Mutant) -> &'static [DetectingCampaign] {
         match mutant {
             Mutant::SkipNextKeyLock
@@ -281,7 +282,7 @@ mod runner {
         report
     }
 
-    /// Runs campaigns one after the other, until one has detected the mutant.
+    /// Runs campaigns one after the other, until one of them detects the mutant.
     fn test_mutant(mutant: MutantKind, usable: &[(DetectingCampaign, Duration)], plan: &CampaignPlan) -> MutantResult {
         let begin = Instant::now();
         let (mut by, mut found) = (None, String::new());
@@ -302,13 +303,13 @@ mod runner {
 
     enum Outcome {
         Passed,
-        /// The campaign's finding.
+        /// The campaign has a finding, which is described.
         Finding(String),
-        /// Reason for which the campaign has no result.
+        /// The campaign has no result, for this reason.
         NoResult(String),
     }
 
-    /// The fields of a campaign's report that are used here.
+    /// Fields of a campaign's JSON report that are used here.
     #[derive(Deserialize)]
     struct CampaignResult {
         failures: u64,
@@ -316,8 +317,8 @@ mod runner {
         broken: u64,
     }
 
-    /// Runs one campaign in a process of its own. `used` is its processor time, or the elapsed time if the system does not
-    /// report processor times. Processor time is independent of other load on the machine.
+    /// Runs one campaign in a process of its own. `used` is set to its processor time, which is independent of other load on
+    /// the machine. If the system does not report processor times, `used` is the elapsed time.
     fn run_campaign(
         campaign: DetectingCampaign,
         mutant: Option<MutantKind>,
@@ -363,7 +364,7 @@ mod runner {
                 .map_or(*used + POLL_INTERVAL, |ticks| TICK * u32::try_from(ticks).unwrap_or(u32::MAX));
         };
         let result = std::fs::read(&json).ok().and_then(|text| serde_json::from_slice::<CampaignResult>(&text).ok());
-        // A campaign without a report has left no file to remove.
+        // A campaign without a report has left no file to remove, so an error is ignored.
         let _ = std::fs::remove_file(&json);
         let Some(status) = status else {
             return Ok(Outcome::NoResult(format!("was stopped after {} s of processor time", used.as_secs())));
@@ -371,7 +372,7 @@ mod runner {
         Ok(judge(status, result))
     }
 
-    /// The result of a campaign, from its report. A process without a report has died.
+    /// Derives the outcome of a campaign from its report. A process without a report has died.
     fn judge(status: ExitStatus, result: Option<CampaignResult>) -> Outcome {
         let Some(result) = result else { return Outcome::NoResult(status.to_string()) };
         let first = result.findings.first().map_or("", String::as_str);
@@ -384,10 +385,11 @@ mod runner {
         }
     }
 
-    /// Unit of processor times in `/proc`.
+    /// Unit of the processor times in `/proc`.
     const TICK: Duration = Duration::from_millis(10);
 
-    /// Measures the time for which a process has used less than a hundredth of a processor although no thread was runnable.
+    /// Timer of the period in which a process has used less than a hundredth of a core although none of its threads was
+    /// runnable.
     #[derive(Default)]
     struct IdleTimer {
         ticks: u64,
@@ -409,10 +411,11 @@ mod runner {
         }
     }
 
-    /// Processor time of a process, in hundredths of a second; `None` if it is stopped, or if the system does not report it.
+    /// Returns the processor time of a process, in hundredths of a second; `None` if the process is stopped, or if the
+    /// system does not report its processor time.
     fn ticks_of(process: u32) -> Option<u64> {
         let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-        // The name, in parentheses, may contain any character.
+        // The second field is the name in parentheses, which may contain any character.
         let mut words = stat.rsplit_once(')')?.1.split_whitespace();
         let stopped = words.next()? == "T";
         let user: u64 = words.nth(10)?.parse().ok()?;
@@ -429,7 +432,7 @@ mod runner {
         })
     }
 
-    /// Maps `f` over all items, two at a time, because campaigns have single-threaded phases.
+    /// Calls `f` for all items, two at a time. Campaigns have single-threaded phases, so two of them use the machine better.
     fn in_parallel<T: Sync, R: Send>(all: &[T], f: impl Fn(&T) -> R + Sync) -> Vec<R> {
         let next = AtomicUsize::new(0);
         let done = Mutex::new(Vec::new());

@@ -1,10 +1,12 @@
-//! A scripted workload for restarts with a buffer pool that is too small. More pages change between two checkpoints than the
-//! pool has frames. So redo evicts pages that it has changed, which first saves the copies from which they may have been
-//! repaired, and later reads the evicted pages again. Statements change many rows each, in any order of keys.
+//! Scripted workload for restarts with a buffer pool that is too small. More pages change between two checkpoints than the
+//! pool has frames, so redo evicts pages that it has changed. For each eviction, redo first saves the older copy from which
+//! the page may have been repaired, and reads the page again later. Each statement changes many rows, in any order of keys.
 //!
-//! In some cases the workload itself had a pool for all pages, so that redo evicts the first pages.
+//! In some cases, the workload itself had a pool for all pages, and only the restart has a small one. Redo then evicts the
+//! pages that it changed first.
 //!
-//! The restart is interrupted at a random call, and then again, before one may complete. It must find every commit.
+//! The restart is interrupted at a random call, and then once more, before a restart may complete. The completed restart
+//! must find every commit.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -18,16 +20,16 @@ use crate::sim::rng::Rng;
 use crate::sim::scheduler::Scheduler;
 
 const ROWS: Table<u64, Vec<u8>> = Table::new("narrow");
-/// Number of rows, and bytes of each: about three times the smallest pool.
+/// Number of rows. With rows of `BYTES` bytes, they take about three times the smallest pool.
 const COUNT: u64 = 3000;
 const BYTES: usize = 1000;
-/// Number of rows of one statement.
+/// Number of rows that one statement changes.
 const TOGETHER: u64 = 12;
 
 /// Number of committed increments of each row.
 type Increments = Vec<u8>;
 
-/// The cases of a seed: true if the workload's pool has room for all pages.
+/// Cases of a seed. True if the workload's pool has room for all pages.
 const ROOMY: [bool; 3] = [false, true, true];
 
 /// Runs all cases of a seed.
@@ -74,12 +76,13 @@ fn run_case(seed: u64, roomy: bool, rng: &mut Rng) -> Result<(), String> {
     }
 }
 
-/// Changes rows all over the table. Returns the durable increments.
+/// Increments rows of the whole table in transactions. Returns the durable increments.
 fn work(db: &Database, rng: &mut Rng) -> Result<Increments, TxnError> {
     db.transact(|tx| (0..COUNT).try_for_each(|key| tx.insert(&ROWS, &key, &vec![0; BYTES])))?;
     db.checkpoint()?;
     let mut counts = vec![0; COUNT as usize];
-    // Few transactions, so that the reader of redo has the last segment of the log in memory before the first eviction.
+    // There are few transactions, so that redo's read-ahead has the last segment of the log in memory before the first
+    // eviction.
     for _ in 0..10 + rng.below(70) {
         let keys: Vec<u64> = (0..TOGETHER).map(|_| rng.below(COUNT)).collect();
         let mut tx = db.begin()?;
@@ -113,10 +116,10 @@ fn read(db: &Database) -> Result<Increments, TxnError> {
 
 #[derive(Clone, Copy)]
 struct Sizes {
-    /// Size of the pool of the workload; restarts have the smallest.
+    /// Size of the buffer pool of the workload, in bytes. Restarts have the smallest pool.
     at_work: u64,
     segment: u64,
-    /// Size of redo's reads from the log.
+    /// Size of redo's reads from the log, in bytes.
     piece: usize,
 }
 

@@ -1,5 +1,5 @@
-//! `oracle`: workers run concurrently. Their committed transactions, replayed serially in commit order, must give the same
-//! answers and the same rows, also after a crash.
+//! `oracle`: workers run concurrently. A serial replay of their committed transactions in commit order must give the same
+//! answers and the same rows. The rows must also be the same after a crash.
 
 use storage::disk::{Crash, SimDisk};
 
@@ -29,12 +29,12 @@ pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
     })
 }
 
-/// A script with several workers and more transactions than in `crash`.
+/// Returns a script with several workers, and with more transactions than in `crash`.
 fn script(rng: &mut Rng, recovery: RecoveryPlan, speculate: bool) -> Script {
     let profile = Profile::draw(rng);
     let workers = 2 + rng.below(5) as usize;
     let profile = Profile { workers, transactions: 10 + rng.below(40), reads: 1 + rng.below(5), ..profile };
-    // Pages that are allocated and freed during group lookups.
+    // Pages are then allocated and freed during group lookups.
     let profile = if rng.once_in(3) {
         Profile { keys: 300, announces: 10, statements: 25, deletes: 4, ..profile.large() }
     } else {
@@ -51,7 +51,7 @@ fn run_seed(recovery: RecoveryPlan, speculate: bool) -> Result<LoopCounters, Str
     let script = script(&mut rng, recovery, speculate);
     let disk = SimDisk::new(seed);
     let result = run_faultless(&disk, &script)?;
-    // The interleaving of a loop's threads depends on the machine.
+    // Not with speculative loops, because the interleaving of their threads depends on the machine.
     let repeats = seed.is_multiple_of(16) && !speculate;
     if repeats && run_faultless(&SimDisk::new(seed), &script)?.trace != result.trace {
         return Err("the same seed gave another run".into());

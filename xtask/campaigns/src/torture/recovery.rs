@@ -1,8 +1,9 @@
-//! `recovery`: power is lost again during a restart, and again during the next restart.
+//! `recovery`: power is lost again during a restart, and again during the following restart.
 //!
-//! Each case takes a disk after a crash, interrupts its restart before one of its changing calls (and, at depth 3, also the
-//! restart after it), and then restarts to the end. The rows must be those of one uninterrupted restart. Then the scripted
-//! workload `lives` follows, with loads, copies and changes of tables, and up to three interrupted restarts in a row.
+//! Each case takes a disk after a crash and interrupts its restart just before a changing call. Some cases also interrupt
+//! the second restart. The last restart runs to its end. The rows must then be the same as after one uninterrupted restart.
+//! The scripted workload `lives` follows, with loads, copies and changes of tables, and up to three interrupted restarts in
+//! a row.
 
 use storage::disk::{Crash, SimDisk};
 
@@ -16,9 +17,9 @@ use crate::sim::rng::Rng;
 use crate::sim::run::{self, RecoveryPlan};
 use crate::sim::script::Script;
 
-/// Number of crashes of one run that are tested.
+/// Number of sampled crashes of one run.
 const CRASHES: usize = 6;
-/// Number of points of interruption in a first restart, and in a second one.
+/// Maximum number of sampled interruptions of a first restart, and of a second restart.
 const MAX_INTERRUPTIONS: [usize; 2] = [12, 3];
 
 pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
@@ -55,15 +56,15 @@ fn run_seed(recovery: RecoveryPlan) -> SeedResult {
     seed_result
 }
 
-/// The restarts of one disk.
+/// Restarts of one disk after a crash.
 struct Restart {
     recovery: RecoveryPlan,
-    /// Hash of the state after an uninterrupted restart.
+    /// Expected hash of the state: the hash after an uninterrupted restart.
     want: u64,
 }
 
 impl Restart {
-    /// Interrupts the restart of `disk` at some points.
+    /// Interrupts the restart of `disk` at some points, and checks the rows after the next restart.
     fn interrupt(
         &self,
         disk: &SimDisk,

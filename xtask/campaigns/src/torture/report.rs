@@ -1,4 +1,4 @@
-//! The result of a campaign, on the terminal and as JSON, and its progress.
+//! Result of a campaign, on the terminal and as JSON. Also the progress of a campaign.
 
 use std::io::IsTerminal;
 use std::path::Path;
@@ -16,37 +16,37 @@ use crate::sim::order::nanos;
 use crate::sim::panics;
 use crate::sim::scheduler::Scheduler;
 
-/// Maximum number of failures that are shown in full.
+/// Maximum number of failures that are printed in full.
 const SHOWN: usize = 10;
 
-/// The result for a mutant.
+/// Result of the campaigns for one mutant.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct MutantResult {
     pub(super) name: &'static str,
-    /// True if a campaign has detected it.
+    /// True if a campaign has detected the mutant.
     pub(super) killed: bool,
-    /// The campaign that has detected it.
+    /// Name of the campaign that has detected the mutant.
     pub(super) by: Option<&'static str>,
-    /// The finding; for a survivor, the reasons for which campaigns had no result, if any.
+    /// Description of the finding. For a mutant that survived: the reasons for which campaigns had no result, if any.
     pub(super) found: String,
     pub(super) seconds: f64,
 }
 
-/// The result of a campaign.
+/// Result of a campaign.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     /// Number of cases.
     pub(crate) tried: u64,
-    /// Number of cases without a decision. These never count as passed.
+    /// Number of cases that the checker could not decide. They never count as passed.
     pub(crate) undecided: u64,
     /// Counters of the speculative loops; zero without `--speculate on`.
     pub(crate) loop_counters: LoopCounters,
-    /// The findings, each with the command that repeats it.
+    /// Findings, each with the command that repeats it.
     pub(crate) failures: Vec<String>,
-    /// Reasons for which the campaign has no result: a panic of its own code, a case that did not end in time. These never
+    /// Reasons for which the campaign has no result: a panic of its own code, or a case that did not end in time. They never
     /// count as passed, and are not findings.
     pub(crate) broken: Vec<String>,
-    /// The result for each mutant; only in the campaign `mutants`.
+    /// Results of all mutants; `Some` only for the campaign `mutants`.
     pub(crate) mutants: Option<Vec<MutantResult>>,
 }
 
@@ -56,7 +56,7 @@ struct JsonReport<'a> {
     tried: u64,
     /// Number of findings.
     failures: u64,
-    /// The first findings, in full.
+    /// First findings, in full.
     findings: &'a [String],
     /// Number of cases without a result.
     broken: u64,
@@ -64,7 +64,7 @@ struct JsonReport<'a> {
     seed: u64,
     scheduler: Scheduler,
     seconds: f64,
-    /// Only with `--speculate on`.
+    /// Counters of the speculative loops; `Some` only with `--speculate on`.
     #[serde(skip_serializing_if = "Option::is_none")]
     speculative: Option<LoopCounters>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -74,14 +74,14 @@ struct JsonReport<'a> {
 }
 
 impl Report {
-    /// The result of a campaign that failed before its first case.
+    /// Returns the result of a campaign that failed before its first case.
     pub(crate) fn of_failure(what: String) -> Report {
         let mut report = Report { tried: 1, ..Report::default() };
         report.fail(what);
         report
     }
 
-    /// The record of the run for the table of its campaign.
+    /// Returns the record of the run, for the result table of the campaign.
     pub(super) fn run_record(&self, plan: &CampaignPlan, elapsed: Duration) -> RunRecord {
         let remark = match (self.undecided, self.broken.len()) {
             (0, 0) => String::new(),
@@ -97,13 +97,13 @@ impl Report {
         }
     }
 
-    /// Adds a failure: to the findings, unless the failure is the campaign's own.
+    /// Adds a failure to the findings. A panic of the campaign's own code is added to `broken` instead.
     pub(crate) fn fail(&mut self, what: String) {
         let kind = if panics::is_own(&what) { &mut self.broken } else { &mut self.failures };
         kind.push(what);
     }
 
-    /// All failures that prevent a pass.
+    /// Returns all failures that prevent a pass.
     pub(crate) fn wrong(&self) -> impl Iterator<Item = &String> {
         self.failures.iter().chain(&self.broken)
     }
@@ -115,7 +115,7 @@ impl Report {
             && self.mutants.as_ref().is_none_or(|results| results.iter().all(|result| result.killed))
     }
 
-    /// Prints the result, writes it to `json`, and returns the exit status.
+    /// Prints the result, writes it to the file `json` if requested, and returns the exit status.
     pub(super) fn conclude(
         &self,
         campaign: &str,
@@ -175,7 +175,7 @@ impl Report {
             eprintln!("{}: {e}", path.display());
             return ExitCode::FAILURE;
         }
-        // A campaign with `--speculate on` but without any loop has tested nothing.
+        // A campaign with `--speculate on` that ran no loop has tested nothing, so it fails.
         if self.is_pass() && (!plan.speculate || self.loop_counters.loops > 0) {
             ExitCode::SUCCESS
         } else {
@@ -184,15 +184,15 @@ impl Report {
     }
 }
 
-/// The progress of a campaign on stderr: a bar on a terminal, otherwise a line per minute.
+/// Progress of a campaign on stderr: a progress bar on a terminal, otherwise a line per minute.
 pub(crate) struct Progress {
     bar: ProgressBar,
-    /// Last reported minute; none on a terminal.
+    /// Last reported minute; `None` on a terminal.
     minutes: Option<AtomicU64>,
     start: Instant,
     fail_fast: bool,
     failed: AtomicBool,
-    /// Number of cores without further seeds.
+    /// Number of cores that have no more seeds to run.
     idle: AtomicUsize,
 }
 
@@ -215,7 +215,7 @@ impl Progress {
         Progress { bar, minutes, start: Instant::now(), fail_fast, failed, idle }
     }
 
-    /// A progress without output.
+    /// Returns a progress without output.
     #[cfg(test)]
     pub(super) fn hidden() -> Progress {
         Progress {
@@ -228,7 +228,7 @@ impl Progress {
         }
     }
 
-    /// Adds completed cases.
+    /// Adds the number of completed cases.
     pub(crate) fn add(&self, cases: u64) {
         self.bar.inc(cases);
         if let Some(reported) = &self.minutes {
@@ -249,12 +249,12 @@ impl Progress {
         self.fail_fast && self.failed.load(Ordering::Relaxed)
     }
 
-    /// Records that a core has no further seeds.
+    /// Records that a core has no more seeds to run.
     pub(super) fn add_idle_core(&self) {
         self.idle.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Number of cores without further seeds.
+    /// Returns the number of cores that have no more seeds to run.
     pub(super) fn idle_cores(&self) -> usize {
         self.idle.load(Ordering::Relaxed)
     }
@@ -268,7 +268,7 @@ impl Progress {
     }
 }
 
-/// A seed from the clock.
+/// Returns a seed that is derived from the clock.
 pub(super) fn seed_of_the_clock() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |d| nanos(d) & 0xffff_ffff)
 }

@@ -1,4 +1,4 @@
-//! Runs seeds on all cores until the budget of cases is reached.
+//! Runs seeds or cases on all cores until the budget of cases is reached.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -11,36 +11,36 @@ use crate::sim::notes::LoopCounters;
 use crate::sim::rng::Rng;
 use crate::sim::scheduler::Scheduler;
 
-/// The result of one seed.
+/// Result of one seed.
 #[derive(Debug, Default)]
 pub(super) struct SeedResult {
-    /// Number of cases.
+    /// Number of cases that were run.
     pub(super) cases: u64,
-    /// Number of cases without a decision.
+    /// Number of cases that the checker could not decide.
     pub(super) undecided: u64,
-    /// With `--speculate on`: counters of the loops of all runs.
+    /// Counters of the speculative loops of all runs; zero without `--speculate on`.
     pub(super) loop_counters: LoopCounters,
-    /// The failures.
+    /// Descriptions of the failures.
     pub(super) failures: Vec<String>,
 }
 
 impl SeedResult {
-    /// Adds a failure with the command that repeats it.
+    /// Adds the description of a failure, with the command that repeats it.
     pub(super) fn fail(&mut self, campaign: &str, scheduler: Scheduler, seed: u64, what: impl std::fmt::Display) {
         let how = scheduler.flag();
         self.failures.push(format!("{what}\n  again: cargo xtask torture {campaign}{how} --seed {seed} --budget 1"));
     }
 }
 
-/// Runs `one` with consecutive seeds, from the plan's seed on, until the number of cases reaches the budget. A seed that has
-/// begun is completed, so `--budget 1` runs all cases of one seed.
+/// Runs `one` with consecutive seeds, beginning with the plan's seed, until the number of cases reaches the budget. A seed
+/// that has begun is completed, so that `--budget 1` runs all cases of one seed.
 pub(super) fn run_seeds(plan: &CampaignPlan, progress: &Progress, one: impl Fn(u64) -> SeedResult + Sync) -> Report {
     let name = |at| format!("--seed {}", plan.seed.wrapping_add(at));
     on_all_cores(plan.budget, progress, name, |at, done| (done < plan.budget).then(|| one(plan.seed.wrapping_add(at))))
 }
 
-/// Selects numbered cases of a seed: the plan's case, or a random sample if there are more cases than its budget. Returns
-/// them with their numbers, in random order.
+/// Selects cases of a seed: the plan's case if set, otherwise a random sample of at most `budget` cases. Returns the cases
+/// with their numbers, in random order.
 pub(super) fn select_cases<T>(campaign: &str, plan: &CampaignPlan, all: impl Iterator<Item = T>) -> Vec<(u64, T)> {
     let mut cases: Vec<(u64, T)> = (0..).zip(all).collect();
     if let Some(case) = plan.case {
@@ -59,7 +59,7 @@ pub(super) fn select_cases<T>(campaign: &str, plan: &CampaignPlan, all: impl Ite
     cases
 }
 
-/// Runs `one` with each of `cases`.
+/// Runs `one` with each of `cases`, on all cores.
 pub(super) fn run_cases<T: Sync>(
     cases: &[T],
     progress: &Progress,
@@ -70,7 +70,7 @@ pub(super) fn run_cases<T: Sync>(
     on_all_cores(u64::MAX, progress, |at| case(at).map(&name).unwrap_or_default(), |at, _| case(at).map(&one))
 }
 
-/// Calls `one` with each of `cases` and its index, on this core and on cores without further seeds.
+/// Calls `one` with the index and the value of each of `cases`, on this core and on cores that have no more seeds to run.
 pub(super) fn share_cases<T: Sync, R: Send>(
     cases: &[T],
     progress: &Progress,
@@ -93,17 +93,17 @@ pub(super) fn share_cases<T: Sync, R: Send>(
     })
 }
 
-/// Interval of the watchdog's checks.
+/// Interval between two checks of the watchdog.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Maximum number of checks between two signs of progress: 120 s during which this process ran, far more than any machine
-/// needs. Simulated hangs are detected in simulated time; this limit detects all others.
+/// Maximum number of the watchdog's checks between two reports of progress. They take 120 s during which this process ran,
+/// far more than any machine needs. Simulated hangs are detected in simulated time; this limit detects all other hangs.
 const MAX_POLLS: u32 = 120 * 20;
 
-/// Exit status of a campaign without a result: neither a pass nor a finding.
+/// Exit status of a campaign without a result, which is neither a pass nor a finding.
 const BROKEN: i32 = 3;
 
 thread_local! {
-    /// Number of the watchdog's checks since this core's last sign of progress.
+    /// Number of the watchdog's checks since the last report of progress on this core.
     static POLLS: Arc<AtomicU32> = Arc::default();
 }
 
@@ -112,7 +112,7 @@ pub(super) fn report_progress() {
     POLLS.with(|polls| polls.store(0, Ordering::Relaxed));
 }
 
-/// The current seed of a core, if any, and the counter of the watchdog.
+/// Name of the current seed of a core, if any, and the core's counter of the watchdog's checks.
 #[derive(Default)]
 struct CoreProgress {
     name: Mutex<Option<String>>,
@@ -120,7 +120,7 @@ struct CoreProgress {
 }
 
 impl CoreProgress {
-    /// Sets the current seed of this core, or none.
+    /// Sets the name of the current seed of this core; `None` if the core runs no seed.
     fn set_seed(&self, name: Option<String>) {
         POLLS.with(|polls| drop(self.polls.set(Arc::clone(polls))));
         report_progress();
@@ -128,7 +128,7 @@ impl CoreProgress {
     }
 }
 
-/// Ends the process if a seed hangs, and names the seed: its thread cannot be ended.
+/// Ends the process if a seed hangs, and prints the name of the seed. The thread of the seed cannot be ended alone.
 fn exit_if_hanging(cores: &[CoreProgress]) {
     for core in cores {
         if let (Some(at), Some(polls)) = (&*lock(&core.name), core.polls.get())
@@ -144,8 +144,8 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Calls `next` with 0, 1, 2 ... and the number of completed cases, until it returns none. Runs on every core, but at most
-/// on `most`.
+/// Calls `next` with 0, 1, 2, ... and the number of completed cases, until it returns `None`. The calls are made on all
+/// cores, but on at most `most` of them.
 fn on_all_cores(
     most: u64,
     progress: &Progress,
@@ -167,7 +167,7 @@ fn on_all_cores(
         });
         for core in &core_progress {
             scope.spawn(|| {
-                // No case is completed before the first call, so the given seed is always tried.
+                // The number of completed cases is 0 in the first call, so the plan's seed is always run.
                 while !progress.is_over() {
                     let at = count.fetch_add(1, Ordering::Relaxed);
                     core.set_seed(Some(name(at)));

@@ -1,9 +1,9 @@
-//! `space`: size of the data file relative to the live data. Long-lived workloads of several shapes run in simulated time,
-//! with kills in between.
+//! `space`: bounds the size of the data file relative to the live data. Long-lived workloads of several shapes run in
+//! simulated time, and the process is killed from time to time.
 //!
-//! Each case has one shape. Rows are inserted and deleted until the inserted bytes are a multiple of the live bytes. The
-//! background services take a step after each transaction. The data file must stay below twice the maximum of live bytes
-//! plus a constant, and after a kill every acknowledged row must exist.
+//! Each case has one workload shape. Rows are inserted and deleted until the inserted bytes are a multiple of the live
+//! bytes. The background services take a step after each transaction. The data file must stay below twice the maximum of
+//! live bytes plus a constant. After a kill, every acknowledged row must exist.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -19,12 +19,12 @@ use super::seeds::{self, SeedResult};
 use crate::sim::panics::catch_panic;
 use crate::sim::rng::Rng;
 
-/// The table, with an index on a column that some shapes update.
+/// Table with an index on a column that some shapes update.
 const ROWS: Table<u64, Vec<u8>> = Table::new("rows").with_index::<ByColumn>();
-/// The file grows in steps of 2 MiB and may be ahead by two of them. Roots, marks and pages that are not yet in the free
-/// list take far less.
+/// Constant part of the permitted size of the data file, in bytes. The file grows in steps of 2 MiB and may be two steps
+/// ahead. Roots, marks and pages that are not yet in the free list take far less.
 const CONSTANT: u64 = 5 << 20;
-/// Bytes that an entry of a leaf takes in addition to its key and its row.
+/// Number of bytes of a leaf entry in addition to its key and its row.
 const OVERHEAD: u64 = 16;
 
 /// Index by the first eight bytes of a row.
@@ -39,10 +39,10 @@ impl SecondaryIndex for ByColumn {
     }
 }
 
-/// A shape: a function from the live rows to the next transaction.
+/// Workload shape: a function from the live rows to the changes of the next transaction.
 type Shape = fn(&Rows, &mut Rng, u64) -> Change;
 
-/// All shapes by name; a new shape needs only a line here.
+/// All workload shapes by name.
 const SHAPES: &[(&str, Shape)] = &[
     ("queue", queue),
     ("sessions", sessions),
@@ -56,12 +56,12 @@ const SHAPES: &[(&str, Shape)] = &[
 
 type Rows = BTreeMap<u64, Vec<u8>>;
 
-/// The changes of a transaction.
+/// Changes of a transaction.
 #[derive(Clone, Debug, Default)]
 struct Change {
     puts: Vec<(u64, Vec<u8>)>,
     deletes: Vec<u64>,
-    /// Removes all rows first.
+    /// True if all rows are removed first.
     truncates: bool,
 }
 
@@ -83,17 +83,17 @@ impl Change {
     }
 }
 
-/// Bytes of a row and its index entry.
+/// Returns the number of bytes of a row and its index entry.
 fn size_of_row(row: &[u8]) -> u64 {
     8 + row.len() as u64 + OVERHEAD + (16 + 8 + OVERHEAD)
 }
 
-/// Number of live rows in most shapes.
+/// Number of live rows, in most shapes.
 const LIVE: usize = 8000;
-/// Number of inserted rows of a transaction.
+/// Number of rows that a transaction inserts.
 const PART: u64 = 100;
 
-/// A row that begins with an increasing column, so that index entries are appended.
+/// Returns a row that begins with an increasing column value, so that index entries are appended at the end of the index.
 fn row(column: u64, bytes: usize) -> Vec<u8> {
     let mut row = column.to_be_bytes().to_vec();
     row.resize(bytes.max(8), column as u8);
@@ -104,7 +104,7 @@ fn above(rows: &Rows, clock: u64) -> u64 {
     rows.last_key_value().map_or(0, |(key, _)| key + 1).max(clock)
 }
 
-/// Inserts rows at the end, and deletes the oldest.
+/// Inserts rows at the end of the table, and deletes the oldest rows.
 fn queue(rows: &Rows, rng: &mut Rng, clock: u64) -> Change {
     let end = above(rows, clock);
     let puts = (0..PART).map(|i| (end + i, row(end + i, 60 + rng.index(200)))).collect();
@@ -112,14 +112,14 @@ fn queue(rows: &Rows, rng: &mut Rng, clock: u64) -> Change {
     Change { puts, deletes: rows.keys().take(over).copied().collect(), truncates: false }
 }
 
-/// Inserts rows at the end, and deletes random rows by key.
+/// Inserts rows at the end of the table, and deletes random rows by key.
 fn sessions(rows: &Rows, rng: &mut Rng, clock: u64) -> Change {
     let Change { puts, .. } = queue(rows, rng, clock);
     let over = (rows.len() + puts.len()).saturating_sub(LIVE);
     Change { puts, deletes: some(rows, rng, over), truncates: false }
 }
 
-/// Distinct keys of random rows.
+/// Returns distinct keys of random rows.
 fn some(rows: &Rows, rng: &mut Rng, n: usize) -> Vec<u64> {
     let (Some((first, _)), Some((last, _))) = (rows.first_key_value(), rows.last_key_value()) else {
         return Vec::new();
@@ -134,7 +134,7 @@ fn some(rows: &Rows, rng: &mut Rng, n: usize) -> Vec<u64> {
     keys.into_iter().collect()
 }
 
-/// Updates the column of permanent rows to increasing values.
+/// Updates the column of rows that are never deleted to increasing values.
 fn growing_index(rows: &Rows, rng: &mut Rng, clock: u64) -> Change {
     if rows.len() < LIVE {
         let from = rows.len() as u64;
@@ -159,7 +159,7 @@ fn truncate(rows: &Rows, rng: &mut Rng, clock: u64) -> Change {
     Change { deletes: Vec::new(), ..queue(rows, rng, clock) }
 }
 
-/// A few rows of up to half a page: replaces them by longer and shorter ones, and deletes them by key.
+/// Keeps a few rows of up to half a page each. Replaces them by longer and shorter rows, and deletes them by key.
 fn large_rows(rows: &Rows, rng: &mut Rng, clock: u64) -> Change {
     let end = above(rows, clock);
     let mut puts: Rows = (0..10).map(|i| (end + i, row(end + i, 100 + rng.index(3800)))).collect();
@@ -171,7 +171,7 @@ fn large_rows(rows: &Rows, rng: &mut Rng, clock: u64) -> Change {
     Change { puts: puts.into_iter().collect(), deletes, truncates: false }
 }
 
-/// A few values of many pages each: replaces them by longer and shorter ones, and deletes them by key.
+/// Keeps a few values of many pages each. Replaces them by longer and shorter values, and deletes them by key.
 fn large_values(rows: &Rows, rng: &mut Rng, clock: u64) -> Change {
     const KEPT: usize = 60;
     let end = above(rows, clock);
@@ -186,7 +186,7 @@ fn large_values(rows: &Rows, rng: &mut Rng, clock: u64) -> Change {
 
 /// Inserts rows in a batch, and deletes all of them by key before the next batch.
 fn batches(rows: &Rows, rng: &mut Rng, clock: u64) -> Change {
-    // Of 200 transactions, 80 insert, and the others delete until no rows are left.
+    // In each 200 transactions, 80 insert rows; the others delete rows until none are left.
     if clock % 200 < 80 {
         return Change { deletes: Vec::new(), ..queue(rows, rng, 1_000_000 * clock) };
     }
@@ -207,7 +207,7 @@ pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
     })
 }
 
-/// A database between two kills.
+/// Open database, between two kills.
 struct RunningDatabase {
     db: Database,
     disk: SimDisk,
@@ -257,7 +257,7 @@ impl RunningDatabase {
         self.db.transact(all).map_err(|e| format!("reading all: {e}"))
     }
 
-    /// The disk after a kill at this moment.
+    /// Kills the process, and returns the disk that is left.
     fn kill(self, rng: &mut Rng) -> SimDisk {
         let disk = self.disk.crash(Crash::Random(rng.next()));
         self.disk.power_off_after(0);
@@ -267,7 +267,7 @@ impl RunningDatabase {
 }
 
 fn run_seed(seed: u64, shape: fn(&Rows, &mut Rng, u64) -> Change) -> Result<(), String> {
-    /// Minimum ratio of inserted bytes to the maximum of live bytes.
+    /// Minimum ratio of the inserted bytes to the maximum of live bytes.
     const TURNS: u64 = 30;
     let mut rng = Rng::new(seed);
     let now_ns = Arc::new(AtomicU64::new(1));
@@ -285,7 +285,7 @@ fn run_seed(seed: u64, shape: fn(&Rows, &mut Rng, u64) -> Change) -> Result<(), 
         match life.change(&change) {
             Ok(()) => change.apply(&mut rows),
             Err(_) if life.disk.is_off() => {
-                // Only a restart shows if the transaction is durable.
+                // The transaction returned an error, but may be durable. Only a restart shows this.
                 let mut after = rows.clone();
                 change.apply(&mut after);
                 life = RunningDatabase::open(life.kill(&mut rng), rng.next(), &now_ns)?;
@@ -313,7 +313,7 @@ fn run_seed(seed: u64, shape: fn(&Rows, &mut Rng, u64) -> Change) -> Result<(), 
         if clock % 16 == 0 && !life.disk.is_off() {
             let file = match life.db.sizes() {
                 Ok(sizes) => sizes.data_file,
-                // The call reads pages, and an eviction for them may write.
+                // `sizes` reads pages, so it may evict and write other pages.
                 Err(_) if life.disk.is_off() => continue,
                 Err(error) => return Err(format!("sizes: {error}")),
             };
@@ -328,7 +328,7 @@ fn run_seed(seed: u64, shape: fn(&Rows, &mut Rng, u64) -> Change) -> Result<(), 
     check_at_end(&life, &mut rng, live)
 }
 
-/// At the end, checks that compaction removes all dead data, and that the pages are valid.
+/// Checks at the end of a case that compaction removes all dead data, and that the pages are valid.
 fn check_at_end(life: &RunningDatabase, rng: &mut Rng, live: u64) -> Result<(), String> {
     for _ in 0..3000 {
         life.step(rng)?;

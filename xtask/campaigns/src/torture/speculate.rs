@@ -1,7 +1,7 @@
-//! Speculative loops over the storage engine: random loops compared with a sequential oracle, and loops concurrent with
-//! ordinary transactions on the same rows.
+//! `speculate`: speculative loops over the storage engine. Random loops are compared with a sequential oracle, or run
+//! concurrently with ordinary transactions on the same rows.
 //!
-//! The interleaving of the threads depends on the machine, so a seed repeats the work but not the schedule.
+//! The interleaving of the threads depends on the machine, so that a seed repeats the work, but not the schedule.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -21,9 +21,9 @@ use crate::sim::tables::Bytes;
 
 /// Number of loops of a seed.
 const LOOPS: u64 = 20;
-/// Few keys, so that there are many dependences.
+/// Number of keys. It is small, so that there are many dependences between iterations.
 const KEYS: u64 = 24;
-/// Sum of all rows in the second kind of loop.
+/// Sum of all rows, in the runs with concurrent transactions.
 const TOTAL: u64 = 100 * KEYS;
 const TABLE: Table<Bytes, Vec<u8>> = Table::new("rows");
 
@@ -40,7 +40,7 @@ pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
     })
 }
 
-/// A table of numbers under keys of one byte.
+/// Table of numbers with keys of one byte.
 struct Numbers<'d> {
     db: &'d Database,
     table: OpenTable<Bytes, Vec<u8>>,
@@ -57,23 +57,23 @@ impl<'d> Numbers<'d> {
 /// Number of escaped effects that have not been undone, by item and step.
 type EscapedEffects = Arc<Mutex<BTreeMap<(u64, usize), i32>>>;
 
-/// Counts an escaped effect (1), or its undo (-1).
+/// Counts an escaped effect (`times` is 1) or its undo (`times` is -1).
 fn count_effect(held: &EscapedEffects, at: (u64, usize), times: i32) {
     *held.lock().unwrap_or_else(PoisonError::into_inner).entry(at).or_default() += times;
 }
 
-/// Position of a key in the only table.
+/// Returns the position of a key in the only table.
 fn at(key: u8) -> RowPosition {
     RowPosition { table: 0, key: vec![key] }
 }
 
-/// The row of a number.
+/// Returns the row that represents a number.
 fn row(number: u64) -> Vec<u8> {
     number.to_le_bytes().to_vec()
 }
 
-/// Returns the key and the number that the sequential part writes after an iteration with this result; `None` if it writes
-/// nothing.
+/// Returns the key and the number that the sequential part writes after an iteration with this result; `None` if the
+/// sequential part writes nothing.
 fn sequential_write(result: u64) -> Option<(u8, u64)> {
     result.is_multiple_of(3).then_some(((result / 3 % KEYS) as u8, result + 1))
 }
@@ -82,27 +82,27 @@ fn number(row: &[u8]) -> u64 {
     row.first_chunk().map_or(u64::MAX, |bytes| u64::from_le_bytes(*bytes))
 }
 
-/// Reads a number in an iteration.
+/// Reads a number within an iteration.
 fn get(epoch: &mut Epoch<'_, LoopStore<'_>>, key: u8) -> Result<Option<u64>, TxnError> {
     epoch.view(&at(key), |row| row.map(|row| number(row)))
 }
 
-/// A step of an iteration. The iteration has a number that its reads update.
+/// Step of an iteration. Each iteration has an accumulator, which its reads update.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Read(u8),
-    /// Reads at the key that the number determines.
+    /// Reads the key that the accumulator determines.
     Follow,
     Write(u8),
-    /// Writes at the key that the number determines.
+    /// Writes the key that the accumulator determines.
     WriteThere,
     Delete(u8),
     Range(u8, u8, usize),
     /// Deletes the first row at or after a key.
     TakeFirst(u8),
-    /// Has an effect outside the store, which is undone if the iteration is rewound.
+    /// Has an effect outside the store, which must be undone if the iteration is rolled back.
     Escape,
-    /// Ends the iteration and the loop if the number is divisible by 13.
+    /// Ends the iteration and the loop if the accumulator is divisible by 13.
     MayFail,
 }
 
@@ -125,7 +125,7 @@ fn mix(number: u64, more: Option<u64>) -> u64 {
     more.map_or(number ^ 0x55, |more| number.wrapping_mul(31).wrapping_add(more)) % 1_000_003
 }
 
-/// Runs an iteration on the oracle's map.
+/// Runs an iteration on the map of the sequential oracle.
 fn run_on_map(rows: &mut BTreeMap<u8, u64>, held: &EscapedEffects, item: u64, steps: &[Step]) -> Result<u64, u64> {
     let mut number = item;
     for (at, step) in steps.iter().enumerate() {
@@ -236,7 +236,7 @@ fn all(numbers: &Numbers<'_>) -> Result<BTreeMap<u8, u64>, TxnError> {
     Ok(rows)
 }
 
-/// Compares loops with the oracle.
+/// Runs random loops and compares them with the sequential oracle.
 fn compare_with_oracle(rng: &mut Rng) -> Result<(), String> {
     let db = open()?;
     let numbers = Numbers::open(&db)?;
@@ -317,7 +317,7 @@ fn compare_with_oracle(rng: &mut Rng) -> Result<(), String> {
     Ok(())
 }
 
-/// An ordinary transaction: moves an amount from one row to another.
+/// Runs an ordinary transaction that moves an amount from one row to another.
 fn transfer(numbers: &Numbers<'_>, rng: &mut Rng) -> Result<(), TxnError> {
     let (from, to, amount) = (rng.below(KEYS) as u8, rng.below(KEYS) as u8, rng.below(9));
     let mut tx = numbers.db.begin()?;
@@ -330,8 +330,8 @@ fn transfer(numbers: &Numbers<'_>, rng: &mut Rng) -> Result<(), TxnError> {
     tx.commit_async().map(drop)
 }
 
-/// Runs loops of transfers and sums, concurrently with transactions of transfers. No amount may be lost, and each sum must
-/// be the total.
+/// Runs loops of transfers and sums concurrently with transactions of transfers. No amount may be lost, and each sum must
+/// equal the total.
 fn run_beside_transactions(rng: &mut Rng) -> Result<(), String> {
     let db = open()?;
     let numbers = Numbers::open(&db)?;
@@ -367,7 +367,7 @@ fn run_beside_transactions(rng: &mut Rng) -> Result<(), String> {
     if found.values().sum::<u64>() == TOTAL { Ok(()) } else { Err(format!("{options:?}: left {found:?}")) }
 }
 
-/// Runs a loop of transfers in one transaction. Each iteration also sums all rows. Retries after a deadlock.
+/// Runs a loop of transfers in one transaction. Each iteration also computes the sum of all rows. Retries after a deadlock.
 fn sums<'d>(
     speculator: &mut Speculator<LoopStore<'d>>,
     numbers: &Numbers<'d>,

@@ -1,9 +1,9 @@
-//! `starvation`: bounds on waits. Random loads run on the schedulers of crate `itas`, in virtual time.
+//! `starvation`: checks the bounds of waits. Random loads run on the schedulers of crate `itas`, in virtual time.
 //!
-//! Fibers arrive, run, overrun, wait, end, and are succeeded by others in their slots or in new ones. They belong to groups
-//! with random weights. Groups change their parameters, and cores their roles, settings and policies, while fibers run. One
-//! of the policies is adversarial: it always selects the same group. No wait may exceed the bound that the scheduler
-//! reports.
+//! Fibers arrive, run, overrun their slices, wait, and end. Other fibers succeed them, in the same slots or in new slots.
+//! Fibers belong to groups with random weights. While fibers run, the parameters of groups change, and so do the roles,
+//! settings and policies of cores. One of the policies is adversarial: it always selects the same group. No wait may exceed
+//! the bound that the scheduler reports.
 
 use std::ops::RangeFrom;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use super::seeds::{self, SeedResult};
 use crate::sim::order::nanos;
 use crate::sim::rng::Rng;
 
-/// Number of parts of a case, and of slices in each; parameters change between parts.
+/// Number of parts of a case. Parameters change between parts. The next constant is the number of slices of a part.
 const PARTS: u64 = 6;
 const SLICES: u64 = 500;
 
@@ -34,7 +34,7 @@ pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
     })
 }
 
-/// A policy that always selects one group, however long the others wait.
+/// Policy that always selects one group, regardless of the waits of other groups.
 struct Greedy(GroupId);
 
 impl Policy for Greedy {
@@ -69,19 +69,19 @@ fn settings(rng: &mut Rng) -> CoreSettings {
     }
 }
 
-/// Parameters of a load: the behaviour of each run of a fiber is drawn from them.
+/// Parameters of a load, from which the behaviour of each run of a fiber is drawn.
 #[derive(Clone, Copy)]
 struct FiberBehaviour {
-    /// A run overruns its slice once in this number of runs.
+    /// Average number of runs per run that exceeds its slice.
     overruns: u64,
-    /// A fiber waits (`waits`) or ends (`ends`) once in this number of runs.
+    /// Average number of runs per run after which the fiber waits (`waits`) or ends (`ends`).
     waits: u64,
     ends: u64,
-    /// Maximum length of a pause, in slices.
+    /// Maximum length of a pause between two runs, in slices.
     pause: u64,
-    /// True if runs take only a part of the slice.
+    /// True if runs take only a part of their slices.
     short: bool,
-    /// True if a fiber that ends without a pause is succeeded by one in an unused slot.
+    /// True if a fiber that ends without a pause is succeeded by a fiber in an unused slot.
     fresh: bool,
 }
 
@@ -110,7 +110,7 @@ fn run_seed(rng: &mut Rng) -> Result<(), String> {
     let behaviour = FiberBehaviour {
         overruns: rng.pick(&[2, 20, u64::MAX]),
         waits: rng.pick(&[2, 5, 100, u64::MAX]),
-        // With 1 and no pause, the fibers of a slot follow each other directly, and each is new to the core.
+        // With `ends` of 1 and no pause, the fibers of a slot follow each other directly, and each fiber is new to the core.
         ends: rng.pick(&[1, 3, 20, 1000]),
         pause: rng.pick(&[0, 1, 10, 200]),
         short: rng.once_in(2),

@@ -1,6 +1,6 @@
 //! `sustained`: continuous full load for minutes of simulated time. Workers write without a pause, and services get few of
-//! the steps. Everything that may grow is compared with its bound: the files of the log, all files together, the log that a
-//! restart would read, and the time in which no transaction commits. The seeds alternate between six kinds of load, so six
+//! the steps. The sizes that may grow are compared with their bounds: the files of the log, all files together, and the log
+//! that a restart would read. So is the time without a commit. The seeds alternate between six kinds of load, so that six
 //! seeds try each of them. At the end power is lost, and every acknowledged commit must be found.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,19 +21,20 @@ use crate::sim::rng::Rng;
 use crate::sim::watch::ObservedDisk;
 
 const ROWS: Table<u64, Vec<u8>> = Table::new("sustained");
-/// Number of rows of each worker, and bytes of each: about two megabytes in total.
+/// Number of rows of each worker. With rows of `BYTES` bytes, all rows together have about two megabytes.
 const COUNT: u64 = 1500;
 const BYTES: usize = 400;
 const WORKERS: u64 = 3;
-/// The key of the transaction that holds the log; no worker uses it.
+/// Key that the transaction that holds the log writes. No worker uses this key.
 const HOLDER_KEY: u64 = u64::MAX;
-/// Minimum multiple of the log limit that is written, and minimum simulated time of the load.
+/// Minimum number of log bytes that a load writes, as a multiple of the log limit. The next constant is the minimum
+/// simulated time of a load.
 const MIN_LOG_MULTIPLE: u64 = 20;
 const MIN_LOAD_NS: u64 = 120_000_000_000;
 /// Maximum simulated time without a commit, except while a transaction holds the log.
 const MAX_PAUSE_NS: u64 = 10_000_000_000;
-/// The same with a continuous reader: each of its rows is a step of 7 ms on average, and a transaction of 20 rows waits for
-/// tens of page reads, each of which takes several rounds of all actors.
+/// Maximum simulated time without a commit if a long reader runs. Each row of the reader is a step of 7 ms on average, and a
+/// transaction of 20 rows waits for tens of page reads, each of which takes several rounds of all workers and servants.
 const MAX_PAUSE_BESIDE_READER_NS: u64 = 60_000_000_000;
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -59,17 +60,17 @@ pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
 /// Kind of load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LoadKind {
-    /// The smallest pool: evictions never end.
+    /// The buffer pool has the minimum size, so that evictions never end.
     TinyPool,
-    /// Checkpoints are due every few transactions.
+    /// A checkpoint is due after every few transactions.
     TinyInterval,
-    /// Writes and syncs are slow, and the cleaner gets few steps.
+    /// Writes and syncs are slow, and the page cleaner gets few steps.
     SlowDisk,
-    /// One transaction after another stays open and holds the log.
+    /// At any time one transaction stays open and holds the log.
     LongTransaction,
-    /// A long transaction reads all rows, and copies are made, over and over.
+    /// Long transactions read all rows, and copies are made, again and again.
     LongReader,
-    /// Two databases share one service thread of each kind. Runs on real threads.
+    /// Two databases share one service thread of each kind. This load runs on real threads.
     Shared,
 }
 
@@ -79,18 +80,18 @@ impl LoadKind {
         [TinyPool, TinyInterval, SlowDisk, LongTransaction, LongReader, Shared][(seed % 6) as usize]
     }
 
-    /// Returns true if a transaction may be refused because the log is full.
+    /// Returns true if the engine may refuse a transaction because the log is full.
     fn may_refuse(self) -> bool {
         self == LoadKind::LongTransaction
     }
 
-    /// Maximum simulated time without a commit.
+    /// Returns the maximum simulated time without a commit.
     fn longest_pause_ns(self) -> u64 {
         if self == LoadKind::LongReader { MAX_PAUSE_BESIDE_READER_NS } else { MAX_PAUSE_NS }
     }
 }
 
-/// The settings of a run.
+/// Sizes and durability of a run.
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
     pool: u64,
@@ -130,7 +131,8 @@ impl Sizes {
             .database_id(seed | 1)
     }
 
-    /// Maximum bytes of all files: the log, the rows twice, and the area of pages that are being written.
+    /// Returns the maximum number of bytes of all files: the log, twice the rows, and the area for pages that are being
+    /// written.
     fn bytes(self) -> u64 {
         self.limit + 2 * (WORKERS * COUNT * (BYTES as u64 + 64)) + (4 << 20)
     }
@@ -144,13 +146,13 @@ struct SustainedRun<'a> {
     sizes: Sizes,
     load: LoadKind,
     now_ns: &'a AtomicU64,
-    /// Time of the last commit.
+    /// Virtual time of the last commit, in nanoseconds.
     committed_ns: AtomicU64,
     /// Number of workers that have not ended.
     working: AtomicU64,
     /// Number of transactions that were refused because the log was full.
     refused: AtomicU64,
-    /// Number of changes of each row by acknowledged commits, and by attempted ones.
+    /// For each row: number of changes by acknowledged commits, and number of changes by attempted commits.
     counts: Mutex<Counts>,
 }
 
@@ -198,7 +200,7 @@ fn run_case(plan: &CampaignPlan, seed: u64, load: LoadKind) -> Result<(), String
     let counts = lock(&shared.counts).clone();
     drop(db);
     ended?;
-    // The checkpoint interval determines the log that a restart reads; `run_load` has checked its length.
+    // The restart reads the log since the last checkpoint. `run_load` has already checked its length.
     let again = Arc::new(AtomicU64::new(1));
     let db = sizes.options(seed).clock(again).background(Background::Inline).open_on(Arc::new(left.clone()));
     let db = db.map_err(|e| format!("restart: {e}"))?;
@@ -207,13 +209,13 @@ fn run_case(plan: &CampaignPlan, seed: u64, load: LoadKind) -> Result<(), String
     found
 }
 
-/// Runs all workers and servants until the end of the load.
+/// Runs the workers and servants until the end of the load.
 fn run_load(shared: &SustainedRun<'_>, rng: &mut Rng) -> Result<(), String> {
     let setup = || {
         let filled = shared.db.transact(|tx| (0..WORKERS * COUNT).try_for_each(|key| tx.insert(&ROWS, &key, &row(0))));
         match filled {
             Ok(()) => {}
-            // The rows exceed the log's capacity for one transaction.
+            // A single transaction cannot load the rows, because their log records exceed the capacity of the log.
             Err(TxnError::Storage(StorageError::LogFull { .. })) => fill_in_parts(shared),
             Err(error) => raise_finding(format!("setup: {error}")),
         }
@@ -273,7 +275,7 @@ fn count_in(row: &[u8]) -> Option<u32> {
     row.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))
 }
 
-/// Changes its own rows as fast as possible.
+/// Changes the worker's own rows as fast as possible.
 fn worker(shared: &SustainedRun<'_>, number: u64, mut rng: Rng, lasts: impl Fn(&SustainedRun<'_>) -> bool) {
     while lasts(shared) {
         let keys: Vec<u64> = (0..1 + rng.below(20)).map(|_| number * COUNT + rng.below(COUNT)).collect();
@@ -303,14 +305,14 @@ fn worker(shared: &SustainedRun<'_>, number: u64, mut rng: Rng, lasts: impl Fn(&
     shared.working.fetch_sub(1, Ordering::Relaxed);
 }
 
-/// Holds the log with one transaction after another, each until some other transactions were refused.
+/// Holds the log with one transaction after another. Each transaction stays open until some other transactions were refused.
 fn holder(shared: &SustainedRun<'_>, lasts: impl Fn(&SustainedRun<'_>) -> bool) {
     let mut round = 0;
     while lasts(shared) {
         let begun = shared.db.begin().and_then(|mut tx| tx.put(&ROWS, &HOLDER_KEY, &row(round)).map(|_| tx));
         let tx = match begun {
             Ok(tx) => tx,
-            // Transactions that waited for the previous one still occupy the log.
+            // Log records of transactions that waited for the previous holder still fill the log.
             Err(TxnError::Storage(StorageError::LogFull { .. })) => {
                 shared.sim.pause();
                 continue;
@@ -321,7 +323,7 @@ fn holder(shared: &SustainedRun<'_>, lasts: impl Fn(&SustainedRun<'_>) -> bool) 
         while lasts(shared) && shared.refused.load(Ordering::Relaxed) < before + 2 {
             shared.sim.pause();
         }
-        // A commit and a rollback both have reserved space.
+        // The transaction can end although the log is full, because space is reserved for a commit or a rollback.
         let ended = if round % 2 == 0 { tx.commit() } else { tx.rollback().map(drop) };
         if let Err(error) = ended {
             raise_finding(format!("holder: {error}"));
@@ -334,7 +336,7 @@ fn holder(shared: &SustainedRun<'_>, lasts: impl Fn(&SustainedRun<'_>) -> bool) 
     }
 }
 
-/// Reads all rows slowly in one transaction that blocks no other, and copies the database, over and over.
+/// Repeatedly reads all rows slowly in one transaction that blocks no other transaction, and copies the database.
 fn reader(shared: &SustainedRun<'_>, lasts: impl Fn(&SustainedRun<'_>) -> bool) {
     while lasts(shared) {
         let Ok(tx) = shared.db.begin_at(storage::Isolation::ReadCommitted) else { continue };
@@ -359,7 +361,7 @@ fn reader(shared: &SustainedRun<'_>, lasts: impl Fn(&SustainedRun<'_>) -> bool) 
     }
 }
 
-/// The servants: services, some of which get few steps, and the watch.
+/// Returns the servants: services, some of which get few steps, and the watch.
 fn servants<'a>(shared: &'a SustainedRun<'a>, rng: &mut Rng) -> Vec<Role<'a>> {
     let mut of_log = rng.split();
     let rests = if shared.load == LoadKind::SlowDisk { 4 } else { 1 + rng.below(2) };
@@ -375,7 +377,7 @@ fn servants<'a>(shared: &'a SustainedRun<'a>, rng: &mut Rng) -> Vec<Role<'a>> {
             shared.sim.pause();
         }
     };
-    // The purger waits for pages, which the servant above reads.
+    // The purger waits for pages that the servant `log` reads, so another servant runs it.
     let purges = move || {
         while !shared.sim.is_over() {
             serve(Service::Purger);
@@ -394,7 +396,7 @@ fn servants<'a>(shared: &'a SustainedRun<'a>, rng: &mut Rng) -> Vec<Role<'a>> {
         .collect()
 }
 
-/// Compares everything that may grow with its bound.
+/// Compares the sizes that may grow, and the time without a commit, with their bounds.
 fn check_bounds(shared: &SustainedRun<'_>) {
     let stats = shared.db.stats();
     let (sizes, used) = (shared.sizes, shared.disk.used());
@@ -414,7 +416,7 @@ fn check_bounds(shared: &SustainedRun<'_>) {
     }
 }
 
-/// Checks that each row has at least the acknowledged changes, and at most the attempted ones.
+/// Checks that each row has at least the number of acknowledged changes, and at most the number of attempted ones.
 fn read(db: &Database, durability: Durability, counts: &Counts) -> Result<(), String> {
     let tx = db.begin().map_err(|e| e.to_string())?;
     let rows = tx.range(&ROWS, ..WORKERS * COUNT).map_err(|e| e.to_string())?;
@@ -435,7 +437,7 @@ fn read(db: &Database, durability: Durability, counts: &Counts) -> Result<(), St
     Ok(())
 }
 
-/// Two databases under load, with disks in memory. One thread of each kind does their background work.
+/// Runs two databases under load, with disks in memory. One thread of each kind does the background work of both.
 fn run_shared_services(seed: u64) -> Result<(), String> {
     let mut rng = Rng::new(seed ^ 0x5057_a14e);
     let count = ServiceThreads { log: 1, pages: 1, reads: 1 };
@@ -453,7 +455,7 @@ fn run_shared_services(seed: u64) -> Result<(), String> {
             for worker in 0..2 {
                 let (mut rng, wrong) = (rng.split(), &wrong);
                 scope.spawn(move || {
-                    // Each write must change the row, because an unchanged row is not logged.
+                    // Each write must change the row, because the engine does not log an unchanged row.
                     let mut turn = 0;
                     while db.stats().log_bytes < MIN_LOG_MULTIPLE * sizes.limit && lock(wrong).is_none() {
                         turn += 1;
@@ -496,7 +498,7 @@ mod tests {
 
     #[test]
     fn a_log_that_nothing_cuts_is_found() {
-        // The watch must detect a database with a log limit beyond the bound.
+        // The watch must detect a log that exceeds its bound.
         let sizes = Sizes { limit: 1 << 20, ..Sizes::draw(LoadKind::TinyPool, &mut Rng::new(1)) };
         let db = sizes.options(1).log_limit(64 << 20).checkpoint_every(16 << 20).background(Background::Inline);
         let disk = SimDisk::new(1);

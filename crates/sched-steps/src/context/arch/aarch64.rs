@@ -1,5 +1,5 @@
-//! aarch64, AAPCS64. Compiled on all hosts, run on machines of this architecture. Structured like `x86_64.rs`: see the
-//! comments there.
+//! Context switch for aarch64, AAPCS64. This file is compiled on all hosts and runs on machines of this architecture.
+//! It has the same structure as `x86_64.rs`: see the comments there.
 #![allow(unsafe_code)]
 
 use std::arch::{asm, naked_asm};
@@ -7,10 +7,10 @@ use std::arch::{asm, naked_asm};
 use crate::context::local::Local;
 use crate::context::node::Node;
 
-/// Bytes between the resume address of a hop and the branch in front of it that unwinds.
+/// Bytes between the resume address of a hop and the branch in front of that address, which unwinds the fiber.
 pub(super) const HOP_RESUME_GAP: usize = 4;
 
-/// Code bytes of the two instructions in front of the `asm!` of a hop that belong to the hop.
+/// Code bytes of the two instructions in front of the `asm!` of a hop that are part of the hop.
 #[cfg(feature = "measure")]
 pub(crate) const RING_ADVANCE_BYTES: usize = 8;
 
@@ -22,7 +22,7 @@ pub(crate) const RING_ADVANCE_BYTES: usize = 8;
 #[inline(always)]
 pub(crate) unsafe fn hop(local: &Local) {
     let me = local.current.get();
-    // SAFETY: as on x86-64. The compiler does not accept x19 and x29 as clobbers of an `asm!`, so they are saved here.
+    // SAFETY: as on x86-64. The compiler does not accept x19 and x29 as clobbers of an `asm!`, so this code saves them.
     unsafe {
         let next = (*me).next.get();
         local.current.set(next);
@@ -48,7 +48,8 @@ pub(crate) unsafe fn hop(local: &Local) {
             out("x2") _, out("x3") _,
             out("x20") _, out("x21") _, out("x22") _, out("x23") _, out("x24") _, out("x25") _,
             out("x26") _, out("x27") _, out("x28") _, out("x30") _,
-            // The ABI's clobbers omit these registers, because callees preserve their low halves.
+            // The ABI's list of clobbers omits these registers, because callees preserve the low halves of these
+            // registers.
             out("v8") _, out("v9") _, out("v10") _, out("v11") _, out("v12") _, out("v13") _, out("v14") _, out("v15") _,
             unwind = label { crate::context::panic::unwind_now() },
             clobber_abi("C"),
@@ -87,7 +88,7 @@ pub(crate) unsafe extern "C" fn switch(from: *const Node, to: *const Node) {
     )
 }
 
-/// Resume address of a context that `switch` suspended.
+/// Resumes a context that `switch` suspended: this is its resume address.
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn resume() {
     naked_asm!(
@@ -104,7 +105,7 @@ pub(super) unsafe extern "C" fn resume() {
     )
 }
 
-/// Entry point of a fresh fiber: `x19` holds its node. The unwind information ends every backtrace here.
+/// Enters a fresh fiber: `x19` holds its node. Every backtrace ends here, by the unwind information.
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn enter() {
     naked_asm!(

@@ -1,15 +1,15 @@
-//! The context switch, once per architecture: `hop(local)`, the inlined symmetric switch to the next node of the ring,
-//! and `switch(from, to)`, the general out-of-line switch. The module `native` contains the parts common to all
-//! architectures, and `threads` replaces both on targets without assembly:
+//! Context switch, with one implementation per architecture. `hop(local)` is the inlined symmetric switch to the next
+//! node of the ring, and `switch(from, to)` is the general out-of-line switch. The module `native` contains the parts
+//! that all architectures share, and `threads` replaces both on targets without assembly:
 //!
 //! - `prepare(node, top)`: initialises a node so that its first switch enters `fiber_main`;
-//! - `suspended_state(node)`: returns how a node was suspended;
-//! - `make_unwind(node)`: makes a node that a hop suspended unwind when it resumes;
+//! - `suspended_state(node)`: returns the kind of switch that suspended a node, or that the node is fresh;
+//! - `make_unwind(node)`: makes a node, which a hop suspended, unwind when it resumes;
 //! - `mark_last_switch(node)`: declares that the next switch from a node is its last;
 //! - `dispose(node)`: frees the resources of a node other than its stack.
 //!
-//! A context is four words, whichever switch saved it: stack pointer, resume address, frame register, base register. So a
-//! hop may resume a context that a general switch suspended, and vice versa.
+//! A context consists of four words, regardless of the switch that saved it: stack pointer, resume address, frame
+//! register, base register. So a hop may resume a context that a general switch suspended, and vice versa.
 //!
 //! MXCSR and the x87 control word are not saved: Rust code may not change them, and saving them doubles the cost of a
 //! hop. Debug builds assert that MXCSR has its default value.
@@ -47,16 +47,16 @@ pub(crate) use native::*;
 pub(crate) enum SuspendedState {
     /// The fiber's function has not begun.
     Fresh,
-    /// Suspended in `switch`; it tests for a cancellation itself when it resumes.
+    /// Suspended in `switch`. The context itself tests for a cancellation when it resumes.
     Switched,
-    /// Suspended in `hop`; `make_unwind` is needed to cancel it.
+    /// Suspended in `hop`. `make_unwind` is necessary to cancel the fiber.
     Hopped,
 }
 
-/// Entry function of a fiber, on its own stack.
+/// Runs a fiber on its own stack. A fresh fiber begins here.
 #[allow(unsafe_code)]
 pub(crate) extern "C" fn fiber_main(node: *const Node) {
     let Some(driver) = local().driver.get() else { std::process::abort() };
-    // SAFETY: the executor that switched here drives this thread, and the node is one of its own.
+    // SAFETY: the executor that switched here drives this thread, and the node is a node of this executor.
     unsafe { driver.as_ref().run(&*node) }
 }

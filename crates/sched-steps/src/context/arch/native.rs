@@ -12,7 +12,7 @@ use super::x86_64::{enter, resume};
 use super::x86_64_saving::HOP_RESUME_GAP;
 use crate::context::node::Node;
 
-/// Initialises `node` so that it begins at `fiber_main(node)` on the stack below `top`.
+/// Initialises `node` so that its context begins at `fiber_main(node)` on the stack below `top`.
 ///
 /// # Safety
 /// `top` is the end of a writable stack that no context uses, and a multiple of 16.
@@ -24,7 +24,7 @@ pub(crate) unsafe fn prepare(node: &Node, top: usize) {
     node.base.set(std::ptr::from_ref(node) as usize);
 }
 
-/// Returns how `node` was suspended.
+/// Returns the kind of switch that suspended `node`, or that the node is fresh.
 pub(crate) fn suspended_state(node: &Node) -> SuspendedState {
     match node.rip.get() {
         at if at == enter as *const () as usize => SuspendedState::Fresh,
@@ -33,7 +33,7 @@ pub(crate) fn suspended_state(node: &Node) -> SuspendedState {
     }
 }
 
-/// Makes a node that a hop suspended unwind its stack when it next runs.
+/// Makes a node, which a hop suspended, unwind its stack when it next runs.
 ///
 /// # Safety
 /// `suspended_state(node)` is `Hopped`, and this function has not been called on it since that hop.
@@ -41,11 +41,11 @@ pub(crate) unsafe fn make_unwind(node: &Node) {
     node.rip.set(node.rip.get() - HOP_RESUME_GAP);
 }
 
-/// Declares that the next switch from `node` is its last. Needs no action here.
+/// Declares that the next switch from `node` is its last. With native switches no action is necessary.
 pub(crate) fn mark_last_switch(_node: &Node) {}
 
-/// Frees the resources of a node other than its stack. There are none here.
+/// Frees the resources of a node other than its stack. With native switches there are no such resources.
 pub(crate) fn dispose(_node: &Node) {}
 
-/// True: fibers run on stacks of the slab.
+/// True: fibers run on the stacks of the slab.
 pub(crate) const OWN_STACKS: bool = true;

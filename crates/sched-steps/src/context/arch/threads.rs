@@ -1,5 +1,6 @@
-//! Fibers as OS threads that pass a baton: exactly one runs at any time. Used under Miri, which does not support
-//! assembly, so that rings, teams and queues can be checked there, and on targets without a native switch.
+//! Fibers as OS threads that pass a baton: exactly one of the threads runs at any time. This module is used under
+//! Miri, which does not support assembly, to check rings, teams and queues there. It is also used on targets without a
+//! native switch.
 #![allow(unsafe_code)]
 
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -9,15 +10,15 @@ use super::{SuspendedState, fiber_main};
 use crate::context::local::{Local, adopt, local};
 use crate::context::node::Node;
 
-/// False: fibers run on the stacks of their threads.
+/// False: fibers run on the stacks of their OS threads.
 pub(crate) const OWN_STACKS: bool = false;
 
-/// Values of `Node::rip`: the context has not begun, has begun, or is at its end.
+/// Values of `Node::rip`: the context has not begun (`FRESH`), has begun, or is at its end.
 const FRESH: usize = 1;
 const BEGUN: usize = 2;
 const OVER: usize = 3;
 
-/// The right to run. `Node::sp` holds the address of a context's baton.
+/// Baton of a context: the right to run. `Node::sp` holds the address of the baton.
 #[derive(Default)]
 struct Baton {
     mine: Mutex<bool>,
@@ -26,7 +27,8 @@ struct Baton {
 }
 
 impl Baton {
-    /// Holds the lock until after the notification: the thread that takes the baton may free it.
+    /// Passes the baton. Holds the lock until after the notification, because the thread that takes the baton may free
+    /// it.
     fn pass(&self) {
         let mut mine = self.mine.lock().unwrap_or_else(PoisonError::into_inner);
         *mine = true;
@@ -47,11 +49,11 @@ fn baton(node: &Node) -> &Baton {
     if node.sp.get() == 0 {
         node.sp.set(Box::into_raw(Box::new(Baton::default())).expose_provenance());
     }
-    // SAFETY: allocated above, in this call or an earlier one; only `dispose` frees it.
+    // SAFETY: the baton was allocated above, in this call or an earlier one, and only `dispose` frees it.
     unsafe { &*std::ptr::with_exposed_provenance(node.sp.get()) }
 }
 
-/// Passes addresses to the thread of a fiber. That thread accesses their targets only while it holds the baton.
+/// Addresses that are passed to the thread of a fiber. The thread accesses their targets only while it holds the baton.
 struct FiberAddresses(*const Node, *const Local);
 // SAFETY: see the comment on the type.
 unsafe impl Send for FiberAddresses {}
@@ -76,7 +78,7 @@ pub(crate) unsafe fn switch(from: *const Node, to: *const Node) {
             adopt(shared);
             fiber_main(node);
         };
-        // SAFETY: the values that the thread borrows outlive it, as above.
+        // SAFETY: the values that the thread borrows outlive the thread, as shown above.
         let thread = unsafe { thread::Builder::new().spawn_unchecked(run) };
         let Ok(thread) = thread else { std::process::abort() };
         *other_baton.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
@@ -101,12 +103,12 @@ pub(crate) fn mark_last_switch(node: &Node) {
     node.rip.set(OVER);
 }
 
-/// Returns how `node` was suspended.
+/// Returns the kind of switch that suspended `node`, or that the node is fresh.
 pub(crate) fn suspended_state(node: &Node) -> SuspendedState {
     if node.rip.get() == FRESH { SuspendedState::Fresh } else { SuspendedState::Switched }
 }
 
-/// Never needed: here a hop is a general switch, which tests for cancellation itself.
+/// Does nothing and is never called: on this back end a hop is a general switch, and tests for cancellation itself.
 ///
 /// # Safety
 /// None.
@@ -116,11 +118,11 @@ pub(crate) unsafe fn make_unwind(_node: &Node) {}
 pub(crate) fn dispose(node: &Node) {
     let address = node.sp.replace(0);
     if address != 0 {
-        // SAFETY: allocated by `baton`; the thread that waits on it has ended or ends now.
+        // SAFETY: `baton` allocated the baton; the thread that waits for it has ended or ends now.
         let baton: Box<Baton> = unsafe { Box::from_raw(std::ptr::with_exposed_provenance_mut(address)) };
         let thread = baton.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
-            // No error is possible: the body of a fiber catches all panics, so the thread ends normally.
+            // No error is possible here: the body of a fiber catches all panics, so the thread ends normally.
             let _ = thread.join();
         }
     }

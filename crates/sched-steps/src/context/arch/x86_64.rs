@@ -1,4 +1,4 @@
-//! x86-64, System V.
+//! Context switch for x86-64, System V.
 //!
 //! ```text
 //! suspended by a hop             suspended by a switch         fresh
@@ -9,8 +9,8 @@
 //! ```
 //!
 //! A hop uses neither call nor return, so the processor's return stack is unaffected. Team mates that run the same code
-//! have the same return addresses, so their returns stay predicted. A switch that ends in `ret` mispredicts it whenever
-//! the team mate is at another point, which under STEPS is nearly always the case.
+//! have the same return addresses, so their returns stay predicted. A switch that ends in `ret` mispredicts this `ret`
+//! whenever the team mate is at another point, which under STEPS is nearly always the case.
 #![allow(unsafe_code)]
 
 #[cfg(not(feature = "save-callee"))]
@@ -21,12 +21,12 @@ use std::arch::naked_asm;
 use crate::context::local::Local;
 use crate::context::node::Node;
 
-/// Bytes between the resume address of a hop and the jump in front of it that unwinds.
+/// Bytes between the resume address of a hop and the jump in front of that address, which unwinds the fiber.
 #[cfg(not(feature = "save-callee"))]
 pub(super) const HOP_RESUME_GAP: usize = 5;
 
-/// Code bytes of the two compiler-generated instructions in front of the `asm!` of a hop that belong to the hop: the load
-/// of the next node (4) and the store of the current one into thread-local memory (9).
+/// Code bytes of the two compiler-generated instructions in front of the `asm!` of a hop that are part of the hop: the
+/// load of the next node (4) and the store of the current node into thread-local memory (9).
 #[cfg(all(feature = "measure", not(feature = "save-callee")))]
 pub(crate) const RING_ADVANCE_BYTES: usize = 13;
 
@@ -40,10 +40,10 @@ pub(crate) const RING_ADVANCE_BYTES: usize = 13;
 pub(crate) unsafe fn hop(local: &Local) {
     debug_assert_eq!(mxcsr() & 0xffc0, 0x1f80, "a fiber changed MXCSR, which a switch does not save");
     let me = local.current.get();
-    // SAFETY: `me` is the running node and its `next` the node to run: both live in the executor's arena. The target was
+    // SAFETY: `me` is the running node and its `next` the node to run: both are in the executor's arena. The target was
     // suspended by this code, by `switch` or by `prepare`, each of which left a stack and a resume address that may be
-    // used once. All registers that the compiler may not spill by itself (rbx, rbp, rsp) are saved here; all others are
-    // declared clobbered.
+    // used once. All registers that the compiler may not spill by itself (rbx, rbp, rsp) are saved here; all other
+    // registers are declared clobbered.
     unsafe {
         let next = (*me).next.get();
         local.current.set(next);
@@ -58,11 +58,11 @@ pub(crate) unsafe fn hop(local: &Local) {
             "mov rbp, [rsi + 24]",
             "mov rbx, [rsi + 32]",
             "jmp qword ptr [rsi + 16]",
-            // This jump lies five bytes in front of the resume address: see `make_unwind`.
+            // This jump is five bytes in front of the resume address: see `make_unwind`.
             ".byte 0xe9",
             ".long {unwind} - . - 4",
             "3:",
-            // Records the size of each copy of the hop for `measure`. A hop does not read it.
+            // Records the size of each copy of the hop for the module `measure`. A hop does not read this section.
             ".pushsection sched_steps_hops, \"aR\", @progbits",
             ".long 3b - 2b",
             ".popsection",
@@ -100,13 +100,13 @@ pub(crate) unsafe extern "sysv64" fn switch(from: *const Node, to: *const Node) 
     )
 }
 
-/// Resume address of a context that `switch` suspended.
+/// Resumes a context that `switch` suspended: this is its resume address.
 #[unsafe(naked)]
 pub(super) unsafe extern "sysv64" fn resume() {
     naked_asm!("pop r15", "pop r14", "pop r13", "pop r12", "ret")
 }
 
-/// Entry point of a fresh fiber: `rbx` holds its node. The unwind information ends every backtrace here.
+/// Enters a fresh fiber: `rbx` holds its node. Every backtrace ends here, by the unwind information.
 #[unsafe(naked)]
 pub(super) unsafe extern "sysv64" fn enter() {
     naked_asm!(

@@ -1,4 +1,4 @@
-//! A hop for x86-64 that saves more than necessary. It is the baseline against which the benefit of a small context is
+//! Hop for x86-64 that saves more than necessary. It is the baseline against which the benefit of a small context is
 //! measured (`tpcc reproduce compiler`; section 2.6.1 of the compiler paper shrinks the buffer of `setjmp` in the same
 //! way).
 //!
@@ -11,11 +11,11 @@ use std::arch::asm;
 
 use crate::context::local::Local;
 
-/// Bytes between the resume address of a hop and the code in front of it that unwinds, which restores registers and
-/// jumps.
+/// Bytes between the resume address of a hop and the code in front of that address. This code restores registers and
+/// jumps to unwind the fiber.
 pub(super) const HOP_RESUME_GAP: usize = if cfg!(feature = "save-float") { 21 } else { 13 };
 
-/// Code bytes of the two instructions in front of the `asm!` of a hop: see `x86_64`.
+/// Code bytes of the two instructions in front of the `asm!` of a hop that are part of the hop: see `x86_64`.
 #[cfg(feature = "measure")]
 pub(crate) const RING_ADVANCE_BYTES: usize = 13;
 
@@ -44,7 +44,7 @@ pub(crate) unsafe fn hop(local: &Local) {
             "mov rbp, [rsi + 24]",
             "mov rbx, [rsi + 32]",
             "jmp qword ptr [rsi + 16]",
-            // This code lies thirteen bytes in front of the resume address: eight bytes that restore registers, and the
+            // This code is thirteen bytes in front of the resume address: eight bytes that restore registers, and the
             // jump.
             "pop r15", "pop r14", "pop r13", "pop r12",
             ".byte 0xe9",
@@ -94,8 +94,8 @@ pub(crate) unsafe fn hop(local: &Local) {
             "mov rbp, [rsi + 24]",
             "mov rbx, [rsi + 32]",
             "jmp qword ptr [rsi + 16]",
-            // This code lies 21 bytes in front of the resume address: eight bytes that restore the stack pointer, eight
-            // that restore registers, and the jump. Unwinding needs no floating-point state.
+            // This code is 21 bytes in front of the resume address: eight bytes that restore the stack pointer, eight
+            // bytes that restore registers, and the jump. Unwinding needs no floating-point state.
             "mov rsp, [rsp + 512]",
             "pop r15", "pop r14", "pop r13", "pop r12",
             ".byte 0xe9",

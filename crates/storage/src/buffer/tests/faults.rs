@@ -21,8 +21,8 @@ fn a_failed_write_closes_the_instance() {
     assert_eq!(t.value(1), 1, "reading goes on");
 }
 
-/// A closed instance keeps at least as many clean pages as one descent reads. With only one frame for clean pages, two pages
-/// of a descent would evict each other without end.
+/// Checks that a closed instance keeps at least as many clean pages as one descent reads. With only one frame for clean
+/// pages, two pages of a descent would evict each other without end.
 #[test]
 fn in_a_closed_instance_as_many_pages_stay_as_a_descent_has() {
     let t = pool(16);
@@ -93,7 +93,7 @@ fn a_full_disk_is_told_and_gets_better() {
         }
     }
     assert_eq!(made, 19, "to the last page that fits");
-    // The same without an earlier request for the space.
+    // The same fault without an earlier request for the file space.
     let mut page = t.pool.create(PageId(60)).unwrap();
     page.mark_dirty(t.log.tail());
     drop(page);
@@ -142,7 +142,7 @@ fn a_torn_page_has_a_durable_copy_aside() {
     for id in 1..=9 {
         t.set(id, 2);
     }
-    // The write tears in the middle of page 5: pages 1 to 4 are new, 6 to 9 are old, and 5 is half new.
+    // The write is torn in the middle of page 5: pages 1 to 4 are new, 6 to 9 are old, and 5 is half new.
     t.file.tear_write_after.store(4 * PAGE_SIZE as u64 + 4096, Ordering::Relaxed);
     for id in 1..=9u32 {
         // A change in the other half of the page.

@@ -1,5 +1,5 @@
-//! A database larger than the pool: the page accesses of the five TPC-C transactions, without their other work, over a file
-//! and a log on disk. See `timing` for the command.
+//! Measurement of a database larger than the pool: the page accesses of the five TPC-C transactions, without their other
+//! work, over a file and a log on disk. See `timing` for the command.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::base::stop::StopAtEnd;
 use crate::buffer::file::WriteAhead;
 use crate::buffer::testing::DiskFile;
 
-/// A log in a file that is synced. It has a single mutex: this is neither fast nor unfair.
+/// A log in a file that is synced. A single mutex serialises all calls.
 #[derive(Debug)]
 struct DiskLog {
     file: std::fs::File,
@@ -27,7 +27,7 @@ struct DiskLog {
     syncs: AtomicU64,
 }
 
-/// Size of the log file. It is written in a circle, like recycled segments.
+/// Size of the log file in bytes. The file is written in a circle, like recycled segments.
 const LOG_BYTES: u64 = 256 << 20;
 
 impl DiskLog {
@@ -96,7 +96,7 @@ struct Worker<'a> {
     log: &'a DiskLog,
     rng: Pcg64,
     next_new: &'a AtomicU32,
-    /// Pages that orders are appended to, and the number of rows in each.
+    /// Order page that each district appends to, and the number of rows in this page.
     open: Vec<(u32, u32)>,
     /// Full pages of orders that are not delivered yet.
     closed: std::collections::VecDeque<u32>,

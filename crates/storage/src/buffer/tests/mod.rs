@@ -136,7 +136,7 @@ fn pages_that_do_not_exist_or_are_damaged_are_told() {
     let t = pool_over(t.file.clone(), PoolOptions::new(16));
     t.file.bytes.lock()[8192 + 4000] ^= 1;
     assert!(message(t.try_value(1)).contains("page 1 fails its checksum"));
-    // A page that was never written.
+    // Page 3 was never written.
     assert!(message(t.try_value(3)).contains("fails its checksum"));
     t.file.bytes.lock()[8192 + 4000] ^= 1;
     assert_eq!(t.value(1), 1);
@@ -249,7 +249,8 @@ fn the_frame_of_a_withheld_page_comes_free() {
     assert_eq!(t.pool.reserve(12).unwrap().len(), 12);
 }
 
-/// No reader loads a page that no tree contains, or a page beyond the pages in use, whatever the file has in its place.
+/// Checks that no reader loads a page that no tree contains, or a page beyond the pages in use, independent of the content
+/// of the file.
 #[test]
 fn a_withheld_page_is_not_read() {
     let t = pool(256);
@@ -271,7 +272,7 @@ fn a_withheld_page_is_not_read() {
     assert_eq!(t.value(6), 7, "made anew");
 }
 
-/// A page that is being read cannot be withheld until the read has ended.
+/// Checks that a page that is being read cannot be withheld until the read has ended.
 #[test]
 fn a_page_that_is_being_read_is_withheld_afterwards() {
     let t = pool(32);
@@ -285,7 +286,7 @@ fn a_page_that_is_being_read_is_withheld_afterwards() {
     assert!(t.pool.withhold(PageId(1)) && t.pool.get(PageId(1)).is_none());
 }
 
-/// A page whose LSN is beyond the durable end of the log closes the instance, on each of the write paths.
+/// Checks that a page whose LSN is beyond the durable end of the log closes the instance, on each write path.
 #[test]
 fn no_page_is_written_before_its_log() {
     let t = pool(16);
@@ -301,7 +302,7 @@ fn no_page_is_written_before_its_log() {
     assert!(t.poison.is_closed());
 }
 
-/// During redo, a page with lost changes is damaged, even though the log has since grown past its LSN.
+/// Checks that redo treats a page with lost changes as damaged, even if the log has since grown past the page's LSN.
 #[test]
 fn redo_reads_no_page_from_behind_the_logs_end() {
     let mut options = PoolOptions::new(32);
@@ -383,7 +384,7 @@ fn the_cleaner_writes_the_oldest_first_and_then_syncs() {
     assert_eq!(steps, 1000usize.div_ceil(write::BATCH), "the last one syncs as well");
     assert_eq!(t.pool.oldest_recovery_lsn(), None);
     assert_eq!(t.file.syncs.load(Ordering::Relaxed), 1);
-    // Nothing is left to do for this goal, and the step that detects this is cheap.
+    // No pages are left to write for this goal, and the step that detects this is cheap.
     t.set(5, 3);
     assert_eq!(t.pool.clean_step(0, goal).unwrap(), CleanStep::Idle);
 }
@@ -403,7 +404,8 @@ fn a_goal_that_follows_the_log_is_not_chased() {
         let goal = CleanGoal { write_before: t.log.tail(), step: u64::MAX };
         while t.pool.clean_step(now, goal).unwrap() != CleanStep::Idle {}
     }
-    // One second in total: five plans. Each covers the pages that became dirty since the previous plan.
+    // The loop takes one second of simulated time, enough for five plans. Each plan covers the pages that became dirty since
+    // the previous plan.
     let stats = t.pool.stats();
     assert!(stats.writes <= 5 * 40, "{stats:?}");
     assert!(stats.writes >= 4 * 40, "{stats:?}");
@@ -422,7 +424,8 @@ fn an_idle_database_is_synced_in_the_end() {
     assert_eq!(t.file.syncs.load(Ordering::Relaxed), 1);
 }
 
-/// The content of a preloaded page is checked by its first writer; the content of a page read alone is checked by the read.
+/// Checks that the first writer of a preloaded page checks the page's content, and that the read of a single page checks the
+/// content at once.
 #[test]
 fn a_preloaded_page_is_looked_at_once() {
     let t = pool(64);
@@ -443,7 +446,7 @@ fn a_preloaded_page_is_looked_at_once() {
     assert_eq!(flaw(&again, 3), None);
 
     let read = pool_over(t.file.clone(), PoolOptions { sound: true, ..PoolOptions::new(64) });
-    // A page must not be newer than the log.
+    // A page must not have an LSN beyond the end of the log.
     read.log.append(1 << 20);
     assert_eq!(read.value(2), 1);
     assert!(read.try_value(3).is_err());

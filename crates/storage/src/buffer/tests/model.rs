@@ -14,7 +14,7 @@ enum Op {
     Make(u32, u64),
     Set(u32, u64),
     Get(u32),
-    /// Another caller requests the page, and a reader will read it.
+    /// Another caller requests the page. A reader will perform the read.
     Begin(u32),
     Read,
     Discard(u32),
@@ -50,7 +50,7 @@ fn op() -> impl Strategy<Value = Op> {
 const MOST_READS: usize = 4;
 
 impl TestPool {
-    /// Begins to read an absent page. A step of a reader ends the read.
+    /// Begins to read an absent page. A later step of a reader ends the read.
     fn begin(&self, id: u32) {
         if self.pool.readers.waiting() < MOST_READS {
             let room = |hint| Ok(self.pool.free_frame(hint).or_else(|| self.pool.evict_one(hint, &mut false)));

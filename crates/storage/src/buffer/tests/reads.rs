@@ -12,7 +12,7 @@ use crate::base::hook::{BlockReason, ThreadHook, WaitToken};
 
 type Mate = Box<dyn FnOnce() + Send>;
 
-/// Runs other fibers on the thread of the fiber that blocks, and sleeps when none is left.
+/// Hook that runs other fibers on the thread of the fiber that blocks, and sleeps when no fiber is left.
 #[derive(Default)]
 struct Mates {
     mates: Mutex<VecDeque<Mate>>,
@@ -66,7 +66,7 @@ fn file() -> Arc<MemoryFile> {
     t.file
 }
 
-/// Runs `test` on an empty pool over that file, served by `readers` reader threads.
+/// Runs `test` on an empty pool over the file of `file`, served by `readers` reader threads.
 fn with_readers(frames: usize, readers: usize, test: impl FnOnce(&Arc<TestPool>, &Mates)) {
     let hook = Arc::new(Mates::default());
     let t = Arc::new(pool_under(hook.clone(), file(), PoolOptions::new(frames)));
@@ -81,7 +81,7 @@ fn with_readers(frames: usize, readers: usize, test: impl FnOnce(&Arc<TestPool>,
     assert_eq!(t.pool.reserve(frames).unwrap().len(), frames, "a frame was lost");
 }
 
-/// Ends the readers, even if a test fails.
+/// Guard that ends the readers, even if a test fails.
 struct Closes<'t>(&'t TestPool);
 
 impl Drop for Closes<'_> {
@@ -113,7 +113,7 @@ fn while_a_page_is_read_a_mate_goes_on() {
 fn no_latch_is_held_while_the_disk_is_read() {
     for latches in [LatchKind::Optimistic, LatchKind::Plain, LatchKind::Super] {
         let t = pool_over(file(), PoolOptions { latches, promote_at: 1, ..PoolOptions::new(16) });
-        // Every frame has held a page, and each of these references is stale.
+        // Every frame has held a page, so each of these references is stale.
         (1..=40).for_each(|id| assert_eq!(t.value(id), u64::from(id)));
         let stale: Vec<&Frame> = (0..16).map(|i| t.pool.frame(i)).collect();
         t.file.is_shut.store(true, Ordering::Release);
@@ -139,7 +139,7 @@ fn what_the_system_has_in_memory_is_read_at_once() {
     });
 }
 
-/// Two fibers of one thread request page 1. Returns the result of each.
+/// Requests page 1 from two fibers of one thread. Returns the result of each fiber.
 fn both_want_page_1(t: &Arc<TestPool>, hook: &Mates) -> [Result<u64, StorageError>; 2] {
     let other = Arc::new(Mutex::new(None));
     t.file.is_shut.store(true, Ordering::Release);
@@ -191,7 +191,7 @@ fn pages_of_a_group_are_read_at_the_same_time() {
         let pages: Vec<PageId> = (1..=8).map(PageId).collect();
         assert!(t.pool.load_group(&pages));
         assert!(pages.iter().all(|id| t.pool.get(*id).is_some()));
-        // The error of a single page is not an error of the group.
+        // The error of a single page must not be an error of the group.
         t.file.fail_reads.store(true, Ordering::Relaxed);
         assert!(t.pool.load_group(&[PageId(9), PageId(999)]));
         assert!(!t.pool.load_group(&[PageId(999)]));
@@ -210,14 +210,14 @@ fn a_thread_reads_pages_of_a_group_beside_the_readers() {
         counted.fetch_add(1, Ordering::Relaxed);
         pool.upgrade().unwrap().pool.open_readers();
     }));
-    // The calling thread reads a page that is alone, or among pages of the operating system's page cache.
+    // The calling thread reads a page that is alone, or a page among pages of the operating system's page cache.
     assert_eq!(t.value(1), 1);
     assert!(t.pool.load_group(&[PageId(2)]));
     t.file.resident.store(true, Ordering::Relaxed);
     assert!(t.pool.load_group(&[PageId(3), PageId(4)]));
     t.file.resident.store(false, Ordering::Relaxed);
     assert_eq!((wanted.load(Ordering::Relaxed), t.pool.stats().handed_over), (0, 0));
-    // No reader serves the queue: the calling thread reads all of it.
+    // No reader serves the queue, so the calling thread performs all jobs in it.
     assert!(t.pool.load_group(&[PageId(5), PageId(6), PageId(7)]));
     assert_eq!((wanted.load(Ordering::Relaxed), t.pool.stats().handed_over, t.pool.readers.waiting()), (1, 2, 0));
     // With two readers, three reads are in progress at the same time.
@@ -270,7 +270,7 @@ fn a_page_created_while_it_is_read_is_the_new_one_and_no_reader_is_waited_for() 
         };
         let (first, second) = (Ticket::new(), Ticket::new());
         assert!(begin(&first));
-        // A slow reader has the bytes of the old page.
+        // A slow reader has the bytes of the former page.
         let mut late = t.pool.take_up(t.pool.readers.next(false).unwrap());
         let at = late.id().offset() as usize;
         late.bytes().copy_from_slice(&t.file.bytes.lock()[at..at + PAGE_SIZE]);

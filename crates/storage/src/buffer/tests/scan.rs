@@ -59,7 +59,7 @@ fn even_if_nothing_else_runs_during_it() {
     assert!(kept as f64 > 0.95 * f64::from(hot), "{kept}");
 }
 
-/// Comparison with least-recently-used replacement under a skewed load, with an occasional scan of all pages.
+/// Compares the policy with least-recently-used replacement under a skewed load, with an occasional scan of all pages.
 #[test]
 fn skewed_use_hits_more_than_lru() {
     let t = database(8_000);
@@ -83,8 +83,8 @@ fn skewed_use_hits_more_than_lru() {
     assert!(ours > theirs);
 }
 
-/// Dirty pages cannot be evicted at once. Clean pages must not be evicted in their place, however many misses occur before
-/// the cleaner runs.
+/// Checks that clean pages are not evicted in place of dirty pages, which cannot be evicted at once, after any number of
+/// misses before the cleaner runs.
 #[test]
 fn hot_clean_pages_do_not_pay_for_dirty_ones() {
     let t = database(6_000);

@@ -76,7 +76,7 @@ fn check_nothing_forgotten(t: &TestPool, shadow: &Shadow) {
     }
 }
 
-/// Hook of threads that counts as cooperative, so that reader threads read the pages.
+/// Hook of threads that is reported as cooperative, so that reader threads read the pages.
 #[derive(Debug, Default)]
 struct Cooperative(ThreadHook);
 
@@ -172,7 +172,7 @@ fn run(latches: LatchKind, seed: u64, rounds: u32, readers: usize) {
     println!("{free} free, {stats:?}");
     t.pool.flush_all().unwrap();
     check_nothing_forgotten(&t, &shadow);
-    // No frame was lost on the way.
+    // No frame was lost during the run.
     assert_eq!(t.pool.reserve(24).unwrap().len(), 24);
     let again = pool_over(t.file.clone(), PoolOptions::new(16));
     for id in 1..=PAGES {

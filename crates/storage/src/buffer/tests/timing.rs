@@ -1,4 +1,5 @@
-//! Measurements, printed: `cargo test --release -p storage timing -- --ignored --nocapture --test-threads 1`.
+//! Measurements of the pool, which print their results: `cargo test --release -p storage timing -- --ignored --nocapture
+//! --test-threads 1`.
 
 use std::hint::black_box;
 

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use super::sector::{Contents, SECTOR, ZEROS, each_unit};
 
-/// Number of sectors of a chunk, the unit of sharing and copying: a page.
+/// Number of sectors in a chunk: the unit of sharing and copying, of the size of a page.
 const CHUNK: u64 = 16;
 const CHUNK_BYTES: u64 = CHUNK * SECTOR;
 
 type Chunk = [Contents; CHUNK as usize];
 
-/// Chunks by number; absent ones are zeros.
+/// Chunks, indexed by chunk number. A chunk that is absent contains only zeros.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Image(BTreeMap<u64, Arc<Chunk>>);
 
@@ -28,7 +28,7 @@ impl Image {
         Arc::make_mut(chunk)[(sector % CHUNK) as usize] = *contents;
     }
 
-    /// Fills the buffer with the bytes at `off`.
+    /// Fills `buf` with the bytes of the file at `off`.
     pub(super) fn read(&self, buf: &mut [u8], off: u64) {
         each_unit(CHUNK_BYTES, off, buf.len(), |number, within, range| match self.0.get(&number) {
             Some(chunk) => {
@@ -39,7 +39,7 @@ impl Image {
         });
     }
 
-    /// Numbers of the sectors from `first` on that are not zeros.
+    /// Returns the numbers of the sectors, from `first` on, that are not all zeros.
     pub(super) fn from(&self, first: u64) -> impl Iterator<Item = u64> + '_ {
         let chunks = self.0.range(first / CHUNK..);
         let sectors = chunks.flat_map(|(number, chunk)| {
@@ -48,7 +48,7 @@ impl Image {
         sectors.filter(move |sector| *sector >= first)
     }
 
-    /// Clears the bytes at `len` and beyond.
+    /// Sets the bytes at `len` and beyond to zero.
     pub(super) fn cut(&mut self, len: u64) {
         self.0.split_off(&len.div_ceil(CHUNK_BYTES));
         let gone: Vec<u64> = self.from(len.div_ceil(SECTOR)).collect();

@@ -15,13 +15,13 @@ type Versions = BTreeMap<u64, Vec<Sector>>;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Inode {
     durable: Image,
-    /// Unsynced versions, oldest first.
+    /// Unsynced versions of sectors, oldest first.
     pending: Versions,
     /// Versions written before a failed sync. They are still in the cache and may be on the disk, but no later sync writes
     /// them (as Linux treats pages whose writeback failed).
     failed_writeback: Versions,
     len: u64,
-    /// Lengths of the file since the last sync, the durable one first; never empty after a sync or a crash.
+    /// Lengths that the file has had since the last sync, the durable length first. Never empty after a sync or a crash.
     lens: Vec<u64>,
     /// Number of open handles.
     pub(super) open: usize,
@@ -32,7 +32,7 @@ impl Inode {
         self.len
     }
 
-    /// Returns the newest version that is not durable, if there is one.
+    /// Returns the newest version of a sector that is not durable; `None` if all versions are durable.
     fn cached(&self, sector: u64) -> Option<&Contents> {
         [&self.pending, &self.failed_writeback].into_iter().find_map(|of| of.get(&sector)?.last()).map(bytes)
     }
@@ -121,8 +121,8 @@ impl Inode {
         }
     }
 
-    /// Returns the file after a power loss. `keep` selects the unsynced data that survives: all, nothing, or a random part
-    /// with some sectors torn between two versions.
+    /// Returns the file as it is after a power loss. `keep` selects the unsynced data that survives: all, nothing, or a
+    /// random part with some sectors torn between two versions.
     pub(super) fn crash(&self, keep: &mut Keep<'_>) -> Inode {
         let mut durable = self.durable.clone();
         let mut candidates = self.failed_writeback.clone();
@@ -139,7 +139,7 @@ impl Inode {
                 Keep::All => versions.last().map(|newest| *bytes(newest)),
                 Keep::None => None,
                 Keep::Some { rng, tears } => {
-                    // 0 is the durable version, which is in place already.
+                    // Version 0 is the durable version, which is in place already.
                     let version =
                         |n: usize| n.checked_sub(1).map_or_else(|| durable.get(sector), |n| bytes(&versions[n]));
                     let pick = rng.below(versions.len() as u64 + 1) as usize;
@@ -175,7 +175,7 @@ impl Inode {
     }
 }
 
-/// Selection of the unsynced data that survives.
+/// Selection of the unsynced data that survives a power loss.
 pub(super) enum Keep<'a> {
     All,
     None,
@@ -186,8 +186,8 @@ pub(super) enum Keep<'a> {
     },
 }
 
-/// Returns the first bytes of the newer version and the rest of the older one. The cut is such that the result equals
-/// neither version, if possible.
+/// Returns a torn sector: the first bytes of the newer version and the rest of the older version. If possible, the result
+/// equals neither version.
 fn torn(older: &Contents, newer: &Contents, rng: &mut Rng) -> Contents {
     let mut contents = *older;
     let differs = |at: &usize| older[*at] != newer[*at];

@@ -25,7 +25,7 @@ use crate::base::checksum::Crc;
 use crate::base::rng::Rng;
 use inode::{Inode, Keep};
 
-/// Kinds of calls, for counting and for planning faults.
+/// Kind of a disk call, for counting and for planning faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "named like the calls")]
 pub enum Call {
@@ -42,11 +42,11 @@ pub enum Call {
 }
 
 const CALLS: usize = Call::SyncDir as usize + 1;
-/// One in this number of the sectors that survive a random crash is torn. `OFTEN_TORN` applies to one crash in four.
+/// Inverse of the share of torn sectors among the sectors that survive a random crash. One crash in four uses `OFTEN_TORN`.
 const OFTEN_TORN: u64 = 2;
 const SELDOM_TORN: u64 = 8;
 
-/// Calls that a fault hits, counted from the time of planning; 1 is the next call.
+/// Selection of the calls that a fault hits. Calls are counted from the time of planning; the next call has number 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
     /// The n-th call only.
@@ -58,8 +58,8 @@ pub enum When {
 /// Kind of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The call fails with EIO. A write has no effect. A sync loses the data that it should have written (later syncs do
-    /// not write it either), unless the crash keeps it.
+    /// The call fails with EIO. A failed write has no effect. A failed sync loses the data that it should have written,
+    /// unless the crash keeps that data; later syncs do not write it either.
     Eio,
     /// The call fails with ENOSPC and has no effect.
     Enospc,
@@ -76,11 +76,11 @@ pub enum Fault {
 /// Selection of the unsynced data that survives a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
-    /// All of it, as after a kill of the process.
+    /// All unsynced data survives, as after a kill of the process.
     All,
-    /// None of it.
+    /// No unsynced data survives.
     Nothing,
-    /// A random subset drawn from this seed, with some sectors torn.
+    /// A random subset of the unsynced data survives, with some sectors torn. This is the seed of the random numbers.
     Random(u64),
 }
 
@@ -99,7 +99,7 @@ struct DiskState {
     rng: Rng,
     inodes: BTreeMap<u64, Inode>,
     next_inode: u64,
-    /// The directory as callers see it, the durable directory, and the changes between the two.
+    /// Directory entries as callers see them. `durable_names` contains the durable entries, `unsynced` the later changes.
     names: BTreeMap<String, u64>,
     durable_names: BTreeMap<String, u64>,
     unsynced: Vec<NameChange>,
@@ -107,7 +107,7 @@ struct DiskState {
     faults: Vec<PlannedFault>,
     capacity: u64,
     drop_syncs: bool,
-    /// Number of changing calls left until the power loss.
+    /// Number of changing calls left until the power loss; `None` if no power loss is planned.
     power: Option<u64>,
     trace: Crc,
 }
@@ -128,7 +128,7 @@ struct PlannedFault {
 }
 
 impl SimDisk {
-    /// Creates an empty directory without faults.
+    /// Creates an empty simulated directory without faults.
     pub fn new(seed: u64) -> SimDisk {
         SimDisk::with(Rng(seed), BTreeMap::new(), BTreeMap::new(), 1, u64::MAX)
     }
@@ -157,8 +157,8 @@ impl SimDisk {
         SimDisk(Arc::new(Machine { state: Mutex::new(state), claim: InUse::default() }))
     }
 
-    /// Plans a fault for calls of one kind, or of any kind with `None`. If several faults hit the same call, the one
-    /// planned first applies.
+    /// Plans a fault for calls of one kind; `None` means calls of any kind. If several faults hit the same call, the fault
+    /// that was planned first applies.
     pub fn plan(&self, call: Option<Call>, when: When, fault: Fault) {
         let (left, forever) = match when {
             When::Once(n) => (n, false),
@@ -167,7 +167,7 @@ impl SimDisk {
         self.0.state.lock().faults.push(PlannedFault { call, left: left.max(1), forever, fault });
     }
 
-    /// Number of planned faults that will still hit.
+    /// Returns the number of planned faults that can still hit a call.
     pub fn planned(&self) -> usize {
         self.0.state.lock().faults.len()
     }
@@ -177,24 +177,24 @@ impl SimDisk {
         self.0.state.lock().faults.clear();
     }
 
-    /// Limits the total size of all files in bytes; growth beyond it fails with ENOSPC.
+    /// Limits the total size of all files in bytes. A call that would exceed the limit fails with ENOSPC.
     pub fn set_capacity(&self, bytes: u64) {
         self.0.state.lock().capacity = bytes;
     }
 
-    /// Total size of all files in bytes.
+    /// Returns the total size of all files in bytes.
     pub fn used(&self) -> u64 {
         self.0.state.lock().used()
     }
 
-    /// Canary: while `on`, syncs of files and of the directory succeed and do nothing. A test of durability must detect
-    /// this.
+    /// Canary: while `on` is true, syncs of files and of the directory succeed and do nothing. A test of durability must
+    /// detect this.
     pub fn drop_syncs(&self, on: bool) {
         self.0.state.lock().drop_syncs = on;
     }
 
-    /// Plans a power loss after `calls` more changing calls (all but reads and lists). From then on every call fails.
-    /// [`SimDisk::crash`] returns the disk as found after the power loss.
+    /// Plans a power loss after `calls` more changing calls (all calls but reads and lists). After the power loss every call
+    /// fails. [`SimDisk::crash`] returns the disk as found after the power loss.
     pub fn power_off_after(&self, calls: u64) {
         self.0.state.lock().power = Some(calls);
     }
@@ -204,18 +204,18 @@ impl SimDisk {
         self.0.state.lock().power == Some(0)
     }
 
-    /// Number of calls of one kind so far, including failed ones.
+    /// Returns the number of calls of one kind so far, including failed calls.
     pub fn count(&self, call: Call) -> u64 {
         self.0.state.lock().counts[call as usize]
     }
 
-    /// Checksum of all calls so far with their data: equal runs have equal checksums.
+    /// Returns the checksum of all calls so far with their data. Equal runs have equal checksums.
     pub fn trace(&self) -> u32 {
         self.0.state.lock().trace.finish()
     }
 
-    /// Returns the disk after a power loss at this moment. `self` does not change, so several outcomes of one moment can be
-    /// tried.
+    /// Returns the disk after a power loss at this moment. `self` does not change, so a test can try several outcomes of the
+    /// power loss.
     pub fn crash(&self, how: Crash) -> SimDisk {
         let state = self.0.state.lock();
         let mut rng = Rng(match how {
@@ -223,7 +223,7 @@ impl SimDisk {
             _ => 0,
         });
         let mut names = state.durable_names.clone();
-        // Journals keep the order of directory changes, plain directories do not: both are simulated.
+        // Some file systems keep the order of directory changes in a journal, others do not: both cases are simulated.
         let in_order = rng.below(2) == 0;
         let survive = rng.below(state.unsynced.len() as u64 + 1) as usize;
         for (index, change) in state.unsynced.iter().enumerate() {
@@ -250,12 +250,13 @@ impl SimDisk {
         SimDisk::with(Rng(rng.next()), inodes, names, state.next_inode, state.capacity)
     }
 
-    /// Flips one bit of a file, durable and cached: damage, not a write. Returns false if there is no such byte.
+    /// Flips one bit of a file, in the durable and the cached data: damage, not a write. Returns false if the byte does not
+    /// exist.
     pub fn flip(&self, name: &str, off: u64, bit: u8) -> bool {
         self.damage(name, off, |byte| byte ^ (1 << (bit & 7)))
     }
 
-    /// Replaces one byte of a file, durable and cached. Returns false if there is no such byte.
+    /// Replaces one byte of a file, in the durable and the cached data. Returns false if the byte does not exist.
     pub fn poke(&self, name: &str, off: u64, byte: u8) -> bool {
         self.damage(name, off, |_| byte)
     }
@@ -278,7 +279,8 @@ impl DiskState {
         self.names.values().fold(0, |sum: u64, inode| sum.saturating_add(self.inodes[inode].len()))
     }
 
-    /// Counts a call, fails it if the power is off or a fault says so, and returns a fault of another kind that hits it.
+    /// Counts a call. Fails if the power is off or a planned fault fails the call. Returns a fault of another kind that hits
+    /// the call.
     fn enter(&mut self, call: Call, facts: [u64; 3], data: &[u8]) -> io::Result<Option<Fault>> {
         self.counts[call as usize] += 1;
         self.trace = facts.iter().fold(self.trace.word(call as u64), |crc, fact| crc.word(*fact)).bytes(data);
@@ -328,7 +330,7 @@ impl DiskState {
     }
 }
 
-/// Returns the end of a range. The end must not exceed the largest signed integer, as on 64-bit systems.
+/// Returns the end of a range of bytes. The end must not exceed the largest signed 64-bit integer, as on 64-bit systems.
 fn end_of(off: u64, len: u64) -> io::Result<u64> {
     let end = off.checked_add(len).filter(|end| i64::try_from(*end).is_ok());
     end.ok_or_else(|| io::ErrorKind::FileTooLarge.into())
@@ -359,7 +361,7 @@ impl NameChange {
     }
 }
 
-/// Returns a number that represents a name in the trace.
+/// Returns a number that represents a file name in the trace.
 fn name_fact(name: &str) -> u64 {
     u64::from(Crc::new().bytes(name.as_bytes()).finish())
 }
@@ -419,7 +421,7 @@ impl Disk for SimDisk {
         }
         state.durable_names = state.names.clone();
         state.unsynced.clear();
-        // These files have neither a name nor an open handle.
+        // Files that have neither a name nor an open handle are removed.
         let names = &state.names;
         state.inodes.retain(|inode, file| file.open > 0 || names.values().any(|n| n == inode));
         Ok(())

@@ -6,7 +6,7 @@ use std::sync::Arc;
 /// Size of a sector in bytes: the unit that a disk writes as a whole, or tears.
 pub(super) const SECTOR: u64 = 512;
 
-/// The bytes of a sector.
+/// Bytes of a sector.
 pub(super) type Contents = [u8; SECTOR as usize];
 
 /// A version of a sector. `None` stands for all zeros, so that empty space takes no memory.

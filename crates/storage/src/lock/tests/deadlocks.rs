@@ -105,14 +105,14 @@ fn two_inserters_into_a_gap_both_have_read() {
 
 #[test]
 fn through_a_place_in_the_queue() {
-    // 2 waits behind 1 in the queue, not for the holder 0; 1 waits for 2 on another key. Only the end of 0 would let 1
-    // continue.
+    // Owner 2 waits behind owner 1 in the queue, not for the holder 0; owner 1 waits for owner 2 on another key. Only the
+    // end of owner 0 would let owner 1 continue.
     let mut o = owners(small(), 3);
     o[0].take(key(1), RecordMode::S);
     o[2].take(key(2), RecordMode::X);
     waits(&mut o[1], 1, RecordMode::X);
     waits(&mut o[2], 1, RecordMode::S);
-    // 0 runs, so there is no deadlock yet. Then 0 requests the lock that 2 holds: 0 -> 2 -> 1 -> 0.
+    // Owner 0 runs, so there is no deadlock yet. Then it requests the lock that owner 2 holds: 0 -> 2 -> 1 -> 0.
     waits(&mut o[0], 2, RecordMode::S);
     assert_eq!(o[2].poll(), deadlock(TABLE));
     assert!(o[0].poll().is_none());
@@ -129,7 +129,7 @@ fn through_table_locks() {
     assert_eq!(o[1].start_table(3, S), deadlock(3));
     o[1].release_all();
     assert!(o[0].poll().unwrap().is_ok());
-    // Both read the table, and both request to write the whole table.
+    // Both owners read the table, and both request to write the whole table.
     o[1].intent(3, IS).unwrap();
     assert_eq!(o[0].start_table(3, X), None);
     assert_eq!(o[1].start_table(3, X), deadlock(3));

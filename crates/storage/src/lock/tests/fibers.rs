@@ -1,5 +1,5 @@
-//! Many owners as fibers on one thread, of which one runs at a time: the hook passes a baton. A thread that blocked
-//! permanently would stop all others.
+//! Tests with many owners as fibers on one thread. One fiber runs at a time: the hook passes the turn to the next. A fiber
+//! that blocked the thread permanently would stop all other fibers.
 
 use std::collections::VecDeque;
 use std::thread;
@@ -8,7 +8,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::*;
 
-/// Runs one fiber at a time, in turn. When a fiber blocks, the next one runs.
+/// Hook that runs one fiber at a time, in turn. If a fiber blocks, the next one runs.
 #[derive(Debug, Default)]
 struct Baton {
     state: Mutex<Turns>,
@@ -19,7 +19,7 @@ struct Baton {
 struct Turns {
     running: Option<usize>,
     ready: VecDeque<usize>,
-    /// For each fiber, the address of the token on which it blocks; 0 if none.
+    /// For each fiber, the address of the token on which the fiber blocks; 0 if it is not blocked.
     blocked: Vec<usize>,
 }
 
@@ -46,7 +46,7 @@ impl Baton {
         self.changed.notify_all();
     }
 
-    /// Runs all other runnable fibers first.
+    /// Lets all other runnable fibers run first.
     fn pause(&self) {
         let mut turns = self.state.lock();
         turns.ready.push_back(FIBER.get());

@@ -5,7 +5,7 @@ use crate::lock::InsertCheck::{Blocked, Granted, OwnGap};
 
 #[test]
 fn a_scan_keeps_inserts_out_of_its_range_only() {
-    // Keys 1, 2, 10, 20. A scan of 3..=9 reads only the part of the gap below 10 from 3 up.
+    // The keys are 1, 2, 10, 20. A scan of 3..=9 reads only the part of the gap below 10 from 3 up.
     let mut o = owners(small(), 2);
     assert!(o[0].try_acquire(TABLE, key(10), RecordMode::GAP, at(3)).is_ok());
     assert_eq!(o[1].check_insert(TABLE, key(10), at(5)), Blocked);
@@ -29,7 +29,7 @@ fn a_scan_to_the_end_locks_the_supremum() {
 
 #[test]
 fn a_reader_at_the_low_end_of_a_district_lets_the_district_before_grow() {
-    // Delivery reads the oldest order of (w, d) while NEW ORDER appends to (w, d-1) in the same gap.
+    // Delivery reads the oldest order of (w, d) while New-Order appends to (w, d-1) in the same gap.
     let row = |d: u8, o: u32| Prefix::of(&[&[0, 0, 0, 1, d][..], &o.to_be_bytes()].concat());
     let first = LockName::new(IndexId(7), b"first order of district 5");
     let mut o = owners(small(), 2);
@@ -60,10 +60,10 @@ fn an_inserter_learns_of_its_own_gap() {
     assert!(o[0].try_acquire(TABLE, key(10), RecordMode::S_GAP, at(3)).is_ok());
     assert_eq!(o[0].check_insert(TABLE, key(10), at(5)), OwnGap(at(3)));
     assert_eq!(o[0].check_insert(TABLE, key(10), at(2)), Granted);
-    // It locks the new key with its gap as instructed, so the new key still protects the lower half of the range.
+    // The owner locks the new key with its gap as instructed, so the new key still protects the lower half of the range.
     assert!(o[0].try_acquire(TABLE, key(5), RecordMode::X_GAP, at(3)).is_ok());
     assert_eq!(o[1].check_insert(TABLE, key(5), at(4)), Blocked);
-    // The other owner has read the gap as well: neither of the two may insert.
+    // The other owner has read the gap as well, so neither of the two owners may insert.
     assert!(o[1].try_acquire(TABLE, key(10), RecordMode::GAP, at(6)).is_ok());
     assert_eq!(o[0].check_insert(TABLE, key(10), at(7)), Blocked);
 }
@@ -73,7 +73,7 @@ fn a_waiting_insert_is_granted_in_its_turn_and_not_overtaken() {
     let mut o = owners(small(), 4);
     assert!(o[0].try_acquire(TABLE, key(10), RecordMode::GAP, at(3)).is_ok());
     assert_eq!(o[1].start_insert(key(10), at(5)), None);
-    // A second reader of this position queues behind the insert. A reader of another part of the gap does not.
+    // A second reader of this position queues behind the insert. A reader of another part of the gap does not queue.
     assert_eq!(o[2].start(key(10), RecordMode::GAP, at(4)), None);
     assert!(o[3].try_acquire(TABLE, key(10), RecordMode::S_GAP, at(6)).is_ok());
     o[0].release_all();
@@ -89,8 +89,8 @@ fn a_waiting_insert_is_granted_in_its_turn_and_not_overtaken() {
 
 #[test]
 fn a_reader_that_waits_for_the_inserter_is_passed_by_it() {
-    // 1 waits for the key that 0 holds. 0 inserts into the gap that 1 has requested as well. If 0 waited behind 1, this
-    // would be a deadlock.
+    // Owner 1 waits for the key that owner 0 holds. Owner 0 inserts into the gap that owner 1 has requested as well. If
+    // owner 0 waited behind owner 1, this would be a deadlock.
     let mut o = owners(small(), 2);
     o[0].take(key(10), RecordMode::X);
     assert_eq!(o[1].start(key(10), RecordMode::S_GAP, at(3)), None);

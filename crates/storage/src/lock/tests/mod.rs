@@ -25,7 +25,7 @@ use super::{LockOptions, LockRefusal, LockTable, RecordMode, TableMode};
 use crate::base::hook::{BlockReason, Hook, ThreadHook, WaitToken};
 use crate::base::ids::{IndexId, SlotId};
 
-/// Hook of tests on one thread that step through waits themselves: an owner that blocks fails the test.
+/// Hook for tests that step through waits on one thread: an owner that blocks fails the test.
 #[derive(Debug)]
 struct NeverBlock;
 
@@ -44,7 +44,8 @@ impl Hook for NeverBlock {
     }
 }
 
-/// `n` random cases, few under Miri. A failure prints its smallest input, which is then added as a separate test.
+/// Returns the configuration for `n` random cases, fewer under Miri. A failure prints its smallest input, which is then
+/// added as a separate test.
 fn cases(n: u32) -> proptest::prelude::ProptestConfig {
     proptest::prelude::ProptestConfig {
         cases: if cfg!(miri) { 1 } else { n },
@@ -53,7 +54,7 @@ fn cases(n: u32) -> proptest::prelude::ProptestConfig {
     }
 }
 
-/// Options for tests: few buckets, so that different names share buckets.
+/// Returns options for tests: few buckets, so that different names share buckets.
 fn small() -> LockOptions {
     LockOptions { buckets: 2, slots: 16, dense_tables: 4, ..LockOptions::default() }
 }
@@ -80,7 +81,7 @@ fn on_threads(options: LockOptions) -> Arc<LockTable> {
 
 const TABLE: u32 = 1;
 
-/// Lock name of a one-byte key.
+/// Returns the lock name of a one-byte key.
 fn key(key: u8) -> LockName {
     LockName::new(IndexId(1), &[key])
 }
@@ -90,7 +91,7 @@ fn at(key: u8) -> Prefix {
 }
 
 impl LockOwner {
-    /// Starts to acquire a lock. Returns `None` if the request waits.
+    /// Starts to acquire a lock. Returns `None` if the request has to wait.
     fn start(&mut self, name: LockName, mode: RecordMode, low: Prefix) -> Option<Result<Acquired, LockRefusal>> {
         let claim = super::mode::GapMode { mode, low };
         match self.attempt(TABLE, name, claim, IfBlocked::Queue) {
@@ -100,7 +101,7 @@ impl LockOwner {
         }
     }
 
-    /// Starts a request to insert. Returns `None` if it waits.
+    /// Starts a request to insert. Returns `None` if the request has to wait.
     fn start_insert(&mut self, next: LockName, at: Prefix) -> Option<Result<Acquired, LockRefusal>> {
         match self.attempt_insert(TABLE, next, at, IfBlocked::Queue) {
             Ok(Attempt::Done(())) => Some(Ok(Acquired::Already)),
@@ -109,7 +110,7 @@ impl LockOwner {
         }
     }
 
-    /// Starts to lock a table. Returns `None` if the request waits.
+    /// Starts to lock a table. Returns `None` if the request has to wait.
     fn start_table(&mut self, table: u32, mode: TableMode) -> Option<Result<Acquired, LockRefusal>> {
         match self.attempt_table(table, mode, IfBlocked::Queue) {
             Attempt::Done(acquired) => Some(Ok(acquired)),
@@ -131,13 +132,13 @@ impl LockOwner {
         }
     }
 
-    /// Acquires a lock without a wait.
+    /// Acquires a lock that must be granted without a wait.
     fn take(&mut self, name: LockName, mode: RecordMode) {
         assert!(self.try_acquire(TABLE, name, mode, Prefix::MIN).is_ok(), "{name:?} {mode:?} is refused");
     }
 }
 
-/// Checks that nothing is locked: no request in any bucket, no table held or waited for.
+/// Checks that nothing is locked: no bucket contains a request, and no owner holds or waits for a table.
 fn assert_idle(locks: &LockTable) {
     for at in 0..locks.options.buckets.next_power_of_two() {
         assert_eq!(locks.buckets.at(at).latch().iter().count(), 0, "bucket {at}");
@@ -150,7 +151,7 @@ fn assert_idle(locks: &LockTable) {
     }
 }
 
-/// Returns true if the victims can have been chosen in some order, each from the `candidates` at that time.
+/// Returns true if the victims can have been chosen in some order, each from the result of `candidates` at its time.
 fn explain<M: Clone>(
     model: &M,
     victims: &[usize],

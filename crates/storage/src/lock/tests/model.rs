@@ -1,5 +1,5 @@
-//! Record locks compared with a naive model: a plain vector of holders and waiters per name, with all rules implemented
-//! again.
+//! Comparison of record locks with a simple model: a plain vector of holders and waiters per name, with all rules
+//! implemented again.
 
 use proptest::prelude::*;
 
@@ -34,7 +34,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// A lock or a request: key part 0..=3, gap from `low`, insert at `at`.
+/// A lock or a request of the model: key part 0..=3, gap from `low`, insert at `at`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Want {
     key: u8,
@@ -62,7 +62,7 @@ impl Want {
         Want { key: self.key.max(other.key), low, at: self.at.or(other.at) }
     }
 
-    /// Removes the parts that `held` also has.
+    /// Removes the parts that `held` also contains.
     fn minus(self, held: Want) -> Want {
         let key = if self.key > held.key { self.key } else { 0 };
         let low = self.low.filter(|&low| held.low.is_none_or(|have| low < have));
@@ -83,7 +83,7 @@ impl Entry {
         self.held.or(self.waits).is_some_and(|want| want.at.is_some())
     }
 
-    /// Order in the queue: conversions first, then by arrival.
+    /// Returns the sort key of the queue order: conversions first, then in order of arrival.
     fn rank(&self) -> (bool, u64) {
         (self.held.is_none(), self.since)
     }
@@ -100,7 +100,7 @@ impl Model {
         self.names[name as usize].iter_mut().find(|e| e.owner == owner && !e.is_insert() && e.held.is_some())
     }
 
-    /// Returns the owners that a request waits for. `rank` is its position in the queue.
+    /// Returns the owners that a request waits for. `rank` is the position of the request in the queue.
     fn blockers(&self, name: u8, owner: usize, beyond: Want, rank: (bool, u64)) -> Vec<usize> {
         let entries = &self.names[name as usize];
         let mut found = Vec::new();
@@ -153,7 +153,7 @@ impl Model {
         }
     }
 
-    /// Returns `Some(how)` if the lock was granted, or `None` if the request would have to wait.
+    /// Acquires a lock. Returns `Some(how)` if the lock was granted, or `None` if the request would have to wait.
     fn acquire(&mut self, name: u8, owner: usize, want: Want, queue: bool) -> Option<Acquired> {
         self.now += 1;
         let now = self.now;
@@ -235,7 +235,7 @@ impl Model {
     }
 }
 
-/// Returns the real locks of one name in the terms of the model, sorted.
+/// Returns the locks of one name in the lock table, in the terms of the model, sorted.
 fn real(locks: &LockTable, name: LockName) -> Vec<String> {
     let list = locks.buckets.of(name).latch();
     let want = |claim: crate::lock::mode::GapMode| {
@@ -294,7 +294,7 @@ fn run(ops: Vec<Op>, buckets: usize) {
                 let got = owners[owner].start(key(name), mode, prefix);
                 match got {
                     Some(Err(LockRefusal::Deadlock { .. })) => refused = Some(owner),
-                    // Queued first, and then granted because a victim ahead of it was aborted.
+                    // The request was queued first, and then granted because a victim ahead of it was aborted.
                     Some(Ok(_)) if expected.is_none() => {}
                     got => assert_eq!(got.map(Result::unwrap), expected, "{op:?}"),
                 }
@@ -388,7 +388,7 @@ proptest! {
 }
 
 /// Regression test for a failure of [`agrees_with_the_model`]: the owner's U lock was released first, and owner 3 was
-/// granted the lock while the insert still blocked owner 1, which was ahead in the queue.
+/// granted the lock. But the owner's request to insert still blocked owner 1, which was ahead of owner 3 in the queue.
 #[test]
 fn nobody_is_overtaken_between_two_releases_of_one_owner() {
     let ops = [

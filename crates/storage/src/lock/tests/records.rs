@@ -1,4 +1,4 @@
-//! Record locks of several owners, step by step.
+//! Tests of record locks of several owners, step by step.
 
 use super::*;
 use crate::lock::{InsertCheck, KeyMode, NotGranted};
@@ -67,7 +67,7 @@ fn first_come_first_served() {
     let mut o = owners(small(), 5);
     o[0].take(key(1), RecordMode::S);
     assert_eq!(o[1].start(key(1), RecordMode::X, Prefix::MIN), None);
-    // A reader does not pass the waiting writer, although it is compatible with the reader that holds the lock.
+    // A reader must not pass the waiting writer, although S is compatible with the S that another reader holds.
     assert_eq!(o[2].try_acquire(TABLE, key(1), RecordMode::S, Prefix::MIN), Err(NotGranted::WouldBlock));
     assert_eq!(o[2].start(key(1), RecordMode::S, Prefix::MIN), None);
     assert_eq!(o[3].start(key(1), RecordMode::S, Prefix::MIN), None);
@@ -100,7 +100,7 @@ fn a_conversion_goes_before_new_requests() {
 
 #[test]
 fn a_reader_asks_for_the_gap_beside_a_later_u() {
-    // S is already held. Only the gap is new, so the U granted beside it does not block the request.
+    // The owner already holds S. Only the gap is new, so the U granted beside the S does not block the request.
     let mut o = owners(small(), 2);
     o[0].take(key(1), RecordMode::S);
     o[1].take(key(1), RecordMode::U);

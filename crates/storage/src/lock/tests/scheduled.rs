@@ -1,5 +1,5 @@
-//! The lock table under random schedules: `cargo xtask shuttle`. A lost wake leaves all tasks blocked, which shuttle
-//! reports.
+//! Tests of the lock table under random schedules: `cargo xtask shuttle`. A lost wake leaves all tasks blocked, which
+//! shuttle reports.
 
 use std::cell::Cell;
 
@@ -30,8 +30,8 @@ fn tasks(locks: &Arc<LockTable>, n: u16, work: impl Fn(u16, &mut LockOwner) + Se
     assert_idle(locks);
 }
 
-/// Random locks in all modes, including gaps: owners that hold a lock together are compatible, every owner gets its lock,
-/// and at the end no lock is left.
+/// Random locks in all modes, including gaps. Checks that owners which hold a lock together are compatible, that every owner
+/// gets its lock, and that no lock is left at the end.
 #[test]
 fn shuttle_locks_exclude_and_nobody_is_forgotten() {
     const NAMES: usize = 3;
@@ -42,7 +42,7 @@ fn shuttle_locks_exclude_and_nobody_is_forgotten() {
         tasks(&locks, 3, move |_, owner| {
             for _ in 0..2 {
                 let age = ages.fetch_add(1, Ordering::SeqCst);
-                // A victim keeps its age, so that it is not the victim repeatedly.
+                // The victim of a deadlock keeps its age, so that it is not the victim repeatedly.
                 while !transaction(owner, age, &inside) {}
             }
         });
@@ -79,8 +79,8 @@ fn shuttle_locks_exclude_and_nobody_is_forgotten() {
     }
 }
 
-/// A ring of owners, each of which requests the lock that the next one holds. There are never two victims. If all have
-/// waited, there is exactly one victim, the youngest owner.
+/// Checks a ring of owners, each of which requests the lock that the next owner holds. There must never be two victims. If
+/// all owners have waited, there must be exactly one victim, the youngest owner.
 #[test]
 fn shuttle_a_ring_has_one_victim() {
     schedules(|| {
@@ -117,7 +117,7 @@ fn shuttle_inserts_wait_for_readers_of_the_gap() {
             for round in 0..2 {
                 owner.begin(u64::from(slot) + 10 * round);
                 let done = if slot == 0 {
-                    // Like a real writer, this checks under the page's latch and waits without it.
+                    // Like a real writer, the owner checks under the page's latch and waits without the latch.
                     loop {
                         if owner.check_insert(TABLE, key(9), at(5)) == InsertCheck::Granted {
                             break Ok(());

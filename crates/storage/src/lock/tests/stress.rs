@@ -1,4 +1,4 @@
-//! Threads with random locks, and counters that detect two holders of incompatible modes.
+//! Tests of threads with random locks. Counters detect two holders of incompatible modes.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::thread;
@@ -18,7 +18,7 @@ fn rounds(n: u32) -> u32 {
     if cfg!(miri) { n / 500 + 2 } else { n }
 }
 
-/// Current holders: a writer counts 1000, a holder of U counts 50, and a reader 1.
+/// Counter of the current holders: a writer adds 1000, a holder of U adds 50, and a reader adds 1.
 #[derive(Default)]
 struct Inside(AtomicI64);
 
@@ -55,7 +55,8 @@ fn threads(locks: &Arc<LockTable>, body: impl Fn(&mut LockOwner, &mut Pcg64Mcg) 
     assert_idle(locks);
 }
 
-/// Repeats `body` until some owner has waited for another: a busy system may run the threads one after the other.
+/// Repeats `body` on several threads until some owner has waited for another: a busy system may run the threads one after
+/// the other.
 fn threads_that_meet(locks: &Arc<LockTable>, body: impl Fn(&mut LockOwner, &mut Pcg64Mcg) + Sync) {
     loop {
         threads(locks, &body);
@@ -122,7 +123,7 @@ fn records_exclude_as_their_modes_say() {
 
 #[test]
 fn tables_exclude_as_their_modes_say() {
-    // Readers and writers of records (IS, IX) against readers and writers of the whole table.
+    // Readers and writers of records (IS, IX) run against readers and writers of the whole table.
     let locks = on_threads(small());
     let (readers, writers) = (AtomicI64::new(0), AtomicI64::new(0));
     let (all_readers, all_writers) = (AtomicI64::new(0), AtomicI64::new(0));
@@ -166,8 +167,8 @@ fn tables_exclude_as_their_modes_say() {
 
 #[test]
 fn no_insert_into_a_range_that_is_being_read() {
-    // A page version represents the latch: readers lock the gap and then check the version; writers make the version odd and
-    // then check the gap. A reader must never find a new key in the range that it has locked.
+    // The version of a page represents its latch: readers lock the gap and then check the version; writers make the version
+    // odd and then check the gap. A reader must never find a new key in the range that it has locked.
     let locks = on_threads(small());
     let (version, keys) = (AtomicU64::new(0), AtomicU64::new(0));
     let age = AtomicU64::new(0);

@@ -1,4 +1,4 @@
-//! Table locks compared with a naive model: a vector of holders and a vector of waiters for each table.
+//! Comparison of table locks with a simple model: a vector of holders and a vector of waiters for each table.
 
 use proptest::prelude::*;
 
@@ -15,7 +15,7 @@ enum Op {
         table: u32,
         mode: TableMode,
     },
-    /// Requested through the fast path, if the model would grant it.
+    /// Intention lock that is requested through the fast path, if the model would grant it.
     Intent {
         owner: usize,
         table: u32,
@@ -37,7 +37,7 @@ fn op() -> impl Strategy<Value = Op> {
 #[derive(Clone, Default)]
 struct Model {
     held: [[TableMode; TABLES as usize]; OWNERS],
-    /// (table, owner, requested mode, is a conversion): conversions first, then in order of arrival.
+    /// Waiting requests (table, owner, requested mode, true for a conversion): conversions first, then in order of arrival.
     waits: Vec<(u32, usize, TableMode, bool)>,
 }
 
@@ -115,7 +115,7 @@ fn run(ops: Vec<Op>) {
                 let granted = model.lock(table, owner, mode);
                 match owners[owner].start_table(table, mode) {
                     Some(Err(LockRefusal::Deadlock { .. })) => ended.push(owner),
-                    // Queued first, and then granted because a victim ahead of it was aborted.
+                    // The request was queued first, and then granted because a victim ahead of it was aborted.
                     Some(Ok(_)) if !granted => {}
                     got => assert_eq!(got.is_some(), granted, "{op:?}"),
                 }

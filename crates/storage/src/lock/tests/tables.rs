@@ -1,4 +1,4 @@
-//! Table locks step by step; covered record locks; escalation.
+//! Tests of table locks step by step, of covered record locks, and of escalation.
 
 use super::*;
 use crate::lock::{InsertCheck, KeyMode, NotGranted};
@@ -106,13 +106,13 @@ fn row(i: u32) -> LockName {
     LockName::new(IndexId(1), &i.to_be_bytes())
 }
 
-/// Locks like real callers: first as if latches were held, then without latches.
+/// Locks a record like real callers: first as if latches were held, then without latches.
 fn lock(o: &mut LockOwner, table: u32, name: LockName, mode: RecordMode) -> Acquired {
     let got = o.try_acquire(table, name, mode, Prefix::MIN);
     got.unwrap_or_else(|_| o.acquire_wait(table, name, mode, Prefix::MIN).unwrap())
 }
 
-/// Escalation visits all locks of the owner, which takes too long under a page latch.
+/// Checks that no escalation happens under a page latch, because it visits all locks of the owner, which takes too long.
 #[test]
 fn a_request_that_may_be_made_under_latches_does_not_escalate() {
     let mut o = owners(LockOptions { escalate_at: 100, ..small() }, 1);
@@ -150,8 +150,8 @@ fn many_reads_become_one_table_lock() {
     assert!(o[1].poll().unwrap().is_ok());
 }
 
-/// Keys of two tables may have the same name: a lock that the table lock of one table makes unnecessary is still needed for
-/// the other.
+/// Keys of two tables may have the same name. A record lock that the table lock of one table makes unnecessary is still
+/// needed for the other table.
 #[test]
 fn escalation_in_one_table_keeps_the_locks_of_another_under_the_same_names() {
     for second in [RecordMode::X, RecordMode::S_GAP] {
@@ -245,7 +245,7 @@ fn escalation_never_waits_and_tries_again_later() {
 
 #[test]
 fn a_record_refused_to_the_reader_is_not_covered_by_its_table_lock() {
-    // While one owner holds SIX, another may read records. So a U of the first owner must still be a record lock.
+    // While one owner holds SIX, another owner may read records. So a U of the first owner must still be a record lock.
     let mut o = owners(small(), 2);
     o[0].lock_table(3, SIX).unwrap();
     o[1].intent(3, IS).unwrap();

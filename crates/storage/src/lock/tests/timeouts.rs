@@ -1,10 +1,10 @@
-//! Waits that reach their time limit: locks held before stay held, and the wait leaves no request.
+//! Tests of waits that reach their time limit: locks held before stay held, and the wait leaves no request.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// Hook that gives up every wait at once.
+/// Hook whose waits all end at once without a wake.
 #[derive(Debug)]
 struct GivesUp;
 

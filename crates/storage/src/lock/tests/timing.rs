@@ -1,5 +1,5 @@
-//! Cost of the uncontended path. These are measurements and not tests, therefore ignored. Run them with `cargo test
-//! --release -p storage lock::tests::timing -- --ignored --nocapture`.
+//! Measurements of the uncontended path. They are not tests and therefore ignored. Run them with `cargo test --release -p
+//! storage lock::tests::timing -- --ignored --nocapture`.
 
 use std::hint::black_box;
 use std::time::Instant;

@@ -33,7 +33,7 @@ fn live(disk: &SimDisk, log: &Log, numbers: &mut Numbers, known: &mut Vec<Logged
             }
             _ if numbers.below(4) == 0 && acked > 0 => {
                 let lsn = known[numbers.below(acked as u64) as usize].lsn;
-                // Same order as a checkpoint: the new start first, then the truncation.
+                // The order is the same as in a checkpoint: the new start first, then the truncation.
                 if lsn > *horizon {
                     *horizon = lsn;
                     let _ = log.truncate_before(lsn);
@@ -52,7 +52,8 @@ fn live(disk: &SimDisk, log: &Log, numbers: &mut Numbers, known: &mut Vec<Logged
     acked
 }
 
-/// Runs a log several times, with a crash after each run. `Err` describes a record that was lost or invented.
+/// Runs a log several times, with a crash after each run. Returns a description of a record that was lost or invented as
+/// `Err`.
 fn lives(seed: u64, drop_syncs: bool) -> Result<usize, String> {
     let mut numbers = Numbers(seed * 2 + 1);
     let mut disk = SimDisk::new(seed);

@@ -62,7 +62,7 @@ fn a_full_disk_stops_users_and_not_their_rollback() {
     }
     (0..4).for_each(|slot| log.end_txn(SlotId(slot)));
     log.wait_durable_inline(log.tail()).unwrap();
-    // There is space again, in either of two ways.
+    // Space becomes available again, in either of two ways.
     let elsewhere = disk.crash(crate::io::Crash::All);
     disk.set_capacity(u64::MAX);
     let more = append(&log, 0, 9, Lsn::ZERO, 1, 300).unwrap();
@@ -194,7 +194,7 @@ fn any_call_may_fail() {
     }
 }
 
-/// Creates a log, appends records and makes segments, without a truncation. Returns the acknowledged records.
+/// Creates a log, appends records and makes segments, but does not truncate the log. Returns the acknowledged records.
 fn run_script(disk: &SimDisk) -> Vec<Logged> {
     let Ok(log) = Log::create(Arc::new(disk.clone()), small(), Arc::default(), hook()) else { return Vec::new() };
     let (mut pending, mut acked) = (Vec::new(), Vec::new());
@@ -308,7 +308,8 @@ fn garbage_is_an_error_or_a_shorter_log() {
             Err(_) => errors += 1,
             Ok(read) => {
                 assert_eq!(read[..], all[..read.len()], "seed {seed}");
-                // Possibly undetected: loss of the last flush, if everything after it is garbage; loss of the last file.
+                // These losses may stay undetected: the loss of the last flush, if everything after it is garbage, and the
+                // loss of the last file.
                 let lost = log.tail().0 - read.last().map_or(FIRST_LSN, |logged| logged.end).0;
                 assert!(kind == 4 || lost < 5000 + 7 * 340, "seed {seed}: {lost} bytes lost");
                 shorter += 1;

@@ -112,7 +112,7 @@ fn unasked_bytes_become_durable_by_themselves() {
         for n in 0..5 {
             append(&log, 0, 1, Lsn::ZERO, n, 50).unwrap();
             let tail = log.tail();
-            // Loops for ever if the tail never becomes durable.
+            // This loop never ends if the tail never becomes durable.
             while log.durable() < tail {
                 std::thread::yield_now();
             }

@@ -7,7 +7,7 @@ use super::*;
 use crate::base::clock::Clock;
 use crate::io::FileDisk;
 
-/// Returns the nanoseconds per call of `f`, the best of five batches.
+/// Returns the nanoseconds per call of `f`: the minimum of five batches.
 fn ns(clock: &Clock, calls: u64, mut f: impl FnMut(u64)) -> f64 {
     let mut best = f64::MAX;
     for _ in 0..5 {
@@ -41,7 +41,7 @@ fn append_and_parts() {
             rec.prepare(Lsn(8));
             black_box(&rec);
         });
-        // A batch fits the ring, so only the appends are timed.
+        // A batch fits in the ring, so only the appends are timed.
         let mut appended = [f64::MAX; 2];
         for (ring, best) in [1 << 20, 8 << 20].into_iter().zip(&mut appended) {
             let options = LogOptions { segment_bytes: 128 << 20, ring_bytes: ring, ..LogOptions::default() };

@@ -2,13 +2,14 @@
 //!
 //! A leaf stores both fences whole, because the gap at its end is locked under the name of its high fence. No lock uses a
 //! fence of an inner page, where two fences of maximum length would leave space for only one separator. So an inner page
-//! stores fences of at most [`WHOLE_FENCE`] bytes whole. Of a longer low fence it stores the first bytes, which order at or
-//! below the fence. For a longer high fence it stores a string of the same number of bytes that orders above the fence. So
-//! a fence of fewer bytes is known to be whole.
+//! stores fences of at most [`WHOLE_FENCE`] bytes whole. In place of a longer low fence it stores the first [`WHOLE_FENCE`]
+//! bytes, which order at or below the fence. In place of a longer high fence it stores a string of the same length that
+//! orders above the fence. So a stored fence with fewer bytes is known to be whole.
 //!
-//! The common prefix of the two fences must not get shorter when a page is split; otherwise the rests of its keys would
-//! grow and might not fit. So a high fence keeps the bytes that it shares with the low one. If only bytes of 255 follow
-//! them among the first [`WHOLE_FENCE`] bytes, or none, the high fence is stored whole.
+//! The common prefix of the two fences must not get shorter when a page is split; otherwise the rests of its keys would grow
+//! and might not fit. So the bound of a high fence keeps the bytes that the high fence shares with the low one. If the bytes
+//! that follow them among the first [`WHOLE_FENCE`] bytes are all 255, or if no bytes follow, the high fence is stored
+//! whole.
 
 use std::borrow::Cow;
 
@@ -48,8 +49,8 @@ pub(crate) fn is_low_bound(stored: Option<&[u8]>, low: Option<&[u8]>) -> bool {
     }
 }
 
-/// Returns true if an inner page may store `stored` when its parent gives it the high fence `high`. The bound above a long
-/// fence depends on the splits that the page comes from.
+/// Returns true if an inner page may store `stored` when its parent gives it the high fence `high`. The bound of a long high
+/// fence depends on the splits that created the page.
 pub(crate) fn is_high_bound(stored: Option<&[u8]>, high: Option<&[u8]>) -> bool {
     match (stored, high) {
         (Some(stored), Some(high)) if high.len() > WHOLE_FENCE => stored.len() >= WHOLE_FENCE && stored >= high,
@@ -62,15 +63,16 @@ pub(crate) fn is_high_bound(stored: Option<&[u8]>, high: Option<&[u8]>) -> bool 
 pub(crate) struct ParentFence {
     /// The fence; `None` at the end of the tree.
     pub(crate) key: Option<Vec<u8>>,
-    /// True for a separator. Otherwise it is a fence of the parent, which may be the bound of a longer one.
+    /// True if the fence is a separator of the parent. Otherwise it is a fence of the parent, which may be the bound of a
+    /// longer fence.
     pub(crate) is_separator: bool,
 }
 
 impl ParentFence {
-    /// The end of the tree.
+    /// Infinite fence at the end of the tree.
     pub(crate) const NONE: ParentFence = ParentFence { key: None, is_separator: true };
 
-    /// Returns the fence, if it is known in full.
+    /// Returns the fence; `None` if it may be only a bound.
     fn whole(&self) -> Option<Option<&[u8]>> {
         let known = self.is_separator || self.key.as_ref().is_none_or(|key| key.len() != WHOLE_FENCE);
         known.then_some(self.key.as_deref())
@@ -113,7 +115,8 @@ mod tests {
         };
         let mut all: Vec<Vec<u8>> = (0..count)
             .map(|_| {
-                // Few distinct bytes, and long runs of 255 and of equal bytes around the border.
+                // Keys with few distinct bytes, and with long runs of 255 and of equal bytes around the maximum length of a
+                // whole fence.
                 let mut key = vec![[0xFF, 7, 0][next(3)]; [0, 3, 300, 511, 512, 513, 700][next(7)]];
                 key.extend((0..next(600)).map(|i| if i % 200 == 0 { next(256) as u8 } else { 0xFF }));
                 key
@@ -139,7 +142,7 @@ mod tests {
                 assert!(low.starts_with(&whole.0[..shared(&whole)]) && high.starts_with(&whole.0[..shared(&whole)]));
                 for cut in &keys[i + 1..j] {
                     let left = stored(&whole.0, cut);
-                    // The right half knows only the bound, not the fence.
+                    // Splits of the right half know only the stored bound, not the fence.
                     let right = stored(cut, &whole.1);
                     assert!(shared(&left) >= shared(&whole) && shared(&right) >= shared(&whole));
                     assert!(is_high_bound(Some(&left.1), Some(cut)) && is_high_bound(Some(&right.1), Some(high)));

@@ -2,24 +2,24 @@
 //! one slot, without comparisons in between.
 //!
 //! After the page's prefix such keys are numbers of one to four bytes. The hints, whose slots are known, show that the
-//! numbers are consecutive: between the first and the last hint there is no hole if their difference equals that of their
-//! slots. Keys outside of the two may have holes, and a page may change while it is read, so a position counts only if its
-//! slot has exactly the key.
+//! numbers are consecutive: there is no hole between the first and the last hint if the difference of the two hints equals
+//! the difference of their slots. Keys before the first or after the last hint may have holes, and a page may change while
+//! it is read. So a computed position counts only if its slot has exactly the key.
 
 use super::super::access::PageRef;
 use super::super::header::*;
 use super::read::SlotRange;
 
-/// Position of a key in a leaf, as far as the leaf's header determines it.
+/// Position of a key in a leaf, as determined by the leaf's header alone.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LeafPlace {
     narrowed: SlotRange,
-    /// Length of the key after the prefix, if the key is most probably in the slot to which this is narrowed; otherwise 0.
+    /// Length of the key after the prefix, if the key is most probably in the slot `narrowed.from`; otherwise 0.
     len: u8,
 }
 
 impl LeafPlace {
-    /// For a leaf that has not been searched yet.
+    /// Position for a leaf that has not been searched yet.
     pub(crate) const NONE: LeafPlace = LeafPlace { narrowed: SlotRange::NONE, len: 0 };
 }
 
@@ -64,7 +64,7 @@ impl PageRef<'_> {
         self.lower_bound(key)
     }
 
-    /// Returns the slot of a key if the keys are consecutive numbers.
+    /// Returns the position of a key if the keys of the page are consecutive numbers.
     #[inline(always)]
     fn slot_of_number(self, key: &[u8]) -> Option<LeafPlace> {
         let len = key.len().wrapping_sub(self.prefix_len());
@@ -72,7 +72,7 @@ impl PageRef<'_> {
         if len.wrapping_sub(1) >= 4 || self.u16(SKIP) != 0 {
             return None;
         }
-        // A head of fewer than four bytes is padded with zeros.
+        // The head of a number with fewer than four bytes is padded with zeros.
         let shift = 32 - 8 * len as u32;
         let head = last << shift;
         let count = self.count();
@@ -81,7 +81,7 @@ impl PageRef<'_> {
         if high.wrapping_sub(low) != ((to - from) as u32) << shift {
             return None;
         }
-        // A key below the first hint lies before the hint's slot.
+        // A key below the first hint lies before the slot of that hint.
         let at = (from as u32).wrapping_add_signed(head.wrapping_sub(low) as i32 >> shift);
         if at as usize >= count {
             return None;

@@ -8,21 +8,21 @@ use super::super::header::*;
 use super::super::hints;
 use crate::base::ids::{PAGE_SIZE, PageId};
 
-/// A slot, decoded.
+/// A decoded slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slot {
-    /// Offset of the record.
+    /// Offset of the record in the page.
     pub(crate) offset: usize,
-    /// Length of the key after the prefix.
+    /// Length of the key after the prefix, in bytes.
     pub(crate) key_len: usize,
-    /// Length of the value.
+    /// Length of the value in bytes.
     pub(crate) value_len: usize,
-    /// Flags: see [`GHOST`] and [`OVERFLOW`].
+    /// Flags of the slot: see [`GHOST`] and [`OVERFLOW`].
     pub(crate) flags: u16,
 }
 
 impl Slot {
-    /// Offset of the value.
+    /// Returns the offset of the value in the page.
     #[inline]
     pub(crate) fn value_at(self) -> usize {
         self.offset + RECORD_HEAD + self.key_len
@@ -45,30 +45,31 @@ impl Slot {
     }
 }
 
-/// Returns the head of a key's rest after `prefix` bytes.
+/// Returns the head of the rest of a key, which begins after `prefix` bytes.
 #[inline]
 pub(in crate::page) fn head_of(key: &[u8], prefix: usize) -> u32 {
     let Some(last) = key.len().checked_sub(4) else { return head_of_few(key, prefix) };
-    // A rest shorter than a head is the key's last bytes, padded with zeros. No branch: keys of many lengths are mixed.
+    // If the rest is shorter than a head, its bytes are padded with zeros. There is no branch for this case, because keys of
+    // many lengths are mixed.
     let at = prefix.min(last);
     let word =
         key.get(at..at + 4).and_then(|bytes| bytes.first_chunk::<4>()).map_or(0, |word| u32::from_be_bytes(*word));
     (u64::from(word) << (8 * (prefix - at).min(4))) as u32
 }
 
-/// Case of a key of less than four bytes.
+/// Returns the head for a key of fewer than four bytes.
 #[cold]
 fn head_of_few(key: &[u8], prefix: usize) -> u32 {
     let rest = key.get(prefix..).unwrap_or(&[]);
     rest.iter().chain(&[0; 4]).take(4).fold(0, |head, byte| head << 8 | u32::from(*byte))
 }
 
-/// Lengths of keys after the prefix whose bytes after the first four are compared as one word.
+/// Range of the lengths of a rest (a key after the prefix) whose bytes after the first four are compared as one word.
 const SHORT: std::ops::RangeInclusive<usize> = 5..=MOST_SHORT;
 const MOST_SHORT: usize = 12;
 
-/// Returns the bytes of a key's rest after the first four, padded with zeros, as a number with the same order. Among equal
-/// numbers the shorter key comes first.
+/// Returns the bytes of a key's rest after its first four bytes, padded with zeros, as a number with the same order. Of two
+/// rests with equal numbers the shorter one comes first. Returns `None` if the length is not in `SHORT`.
 #[inline]
 fn short_tail(rest: &[u8]) -> Option<u64> {
     if !SHORT.contains(&rest.len()) {
@@ -95,24 +96,25 @@ pub(crate) struct SlotRange {
     pub(super) head: u32,
     pub(super) from: u16,
     pub(super) to: u16,
-    /// True if all keys of the page are above the search key, or all below: its position is `from`.
+    /// True if all keys of the page are above the search key, or all are below it. Then `from` is the position of the search
+    /// key.
     pub(super) is_outside: bool,
 }
 
 impl SlotRange {
-    /// For a page that has not been searched yet.
+    /// Range for a page that has not been searched yet.
     pub(crate) const NONE: SlotRange = SlotRange { head: 0, from: 0, to: 0, is_outside: true };
 }
 
 /// Read access. Safe for any bytes; the results are meaningful only if the bytes were stable.
 impl<'a> PageRef<'a> {
-    /// Number of slots in use.
+    /// Returns the number of slots in use.
     #[inline]
     pub(crate) fn count(self) -> usize {
         usize::from(self.u16(COUNT)).min(MAX_SLOTS)
     }
 
-    /// Distance from the leaves.
+    /// Returns the level of the page: its distance from the leaves.
     #[inline]
     pub(crate) fn level(self) -> u8 {
         self.u8(LEVEL)
@@ -143,7 +145,8 @@ impl<'a> PageRef<'a> {
         if self.is_leaf() { slot } else { Slot { value_len: 0, flags: 0, ..slot } }
     }
 
-    /// Returns the four bytes kept next to key and value: the row's version, or the child.
+    /// Returns the word of slot `i` that belongs to neither key nor value: the version of a row, or the child of an inner
+    /// page.
     pub(super) fn word(self, i: usize) -> u32 {
         if self.is_leaf() { self.row_version(self.slot(i)) } else { self.slot_word(i, 8) }
     }
@@ -158,7 +161,7 @@ impl<'a> PageRef<'a> {
         usize::from(self.u16(PREFIX_LEN))
     }
 
-    /// Compares the key of slot `i` with a key whose head is equal.
+    /// Compares the key of slot `i` with a key that has the same head. `rest` is that key after the prefix.
     #[inline]
     pub(super) fn compare_rest(self, i: usize, rest: &[u8]) -> Ordering {
         let slot = self.slot(i);
@@ -168,7 +171,7 @@ impl<'a> PageRef<'a> {
         self.compare(slot.offset + RECORD_HEAD, slot.key_len, rest)
     }
 
-    /// Returns bounds, from the hints, for the first slot that is not below a head: at least the first, at most the second.
+    /// Returns a lower and an upper bound, from the hints, for the first slot whose head is not below `head`.
     #[inline]
     pub(super) fn segment(self, head: u32, count: usize) -> (usize, usize) {
         let below = hints::below(self, head);
@@ -178,15 +181,15 @@ impl<'a> PageRef<'a> {
         (from.min(to), to)
     }
 
-    /// Prefetches the lines of the slots `from..to` together, because a search reads them one after the other, and each
-    /// read determines the next one.
+    /// Prefetches the cache lines of the slots `from..to` together. The reads of a search cannot overlap, because each read
+    /// determines the next one.
     #[inline]
     pub(super) fn prefetch_slots(self, from: usize, to: usize) {
         // The slot at `to` may be the result of the search.
         self.prefetch_bytes(SLOTS + from * SLOT, (to + 1 - from) * SLOT);
     }
 
-    /// Prefetches the record of slot `i`, if there is such a slot.
+    /// Prefetches the record of slot `i`, if the slot exists.
     #[inline]
     pub(crate) fn prefetch_row(self, i: usize) {
         if i >= self.count() {
@@ -202,20 +205,20 @@ impl<'a> PageRef<'a> {
         self.prefetch_room_at(i, self.heap_start());
     }
 
-    /// Number of consecutive inserts that each came directly after the previous one; see
+    /// Returns the number of consecutive inserts of which each came directly after the previous one; see
     /// [`PageMut::note_insert`](super::super::PageMut::note_insert).
     #[inline]
     pub(crate) fn insert_run(self) -> u16 {
         self.u16(RUN)
     }
 
-    /// Start of the heap of records, which grows downwards.
+    /// Returns the start of the heap of records, which grows downwards.
     #[inline]
     pub(crate) fn heap_start(self) -> usize {
         usize::from(self.u16(HEAP_START))
     }
 
-    /// Like [`PageRef::prefetch_room`], for a caller that knows the start of the heap: reads nothing of the page.
+    /// Like [`PageRef::prefetch_room`], for a caller that knows the start of the heap. Reads nothing of the page.
     #[inline]
     pub(crate) fn prefetch_room_at(self, i: usize, heap: usize) {
         self.prefetch(heap.saturating_sub(1));
@@ -223,14 +226,14 @@ impl<'a> PageRef<'a> {
         self.prefetch(SLOTS + i.min(MAX_SLOTS) * SLOT);
     }
 
-    /// Returns the first slot whose key is not below `key`, and true if the two are equal.
+    /// Returns the first slot whose key is not below `key`, and true if that key equals `key`.
     #[inline]
     pub(crate) fn lower_bound(self, key: &[u8]) -> (usize, bool) {
         self.finish(self.narrow(key), key)
     }
 
-    /// First half of [`PageRef::lower_bound`]: prefetches the slots in which the key can lie. Inlined into its caller,
-    /// because the second half must be near it in the instruction cache.
+    /// First half of [`PageRef::lower_bound`]: returns the slots in which the key can lie, and prefetches them. Inlined into
+    /// its caller, because the second half must be near it in the instruction cache.
     #[inline(always)]
     pub(crate) fn narrow(self, key: &[u8]) -> SlotRange {
         let narrowed = self.narrow_near(key);
@@ -238,14 +241,15 @@ impl<'a> PageRef<'a> {
         narrowed
     }
 
-    /// Like [`PageRef::narrow`], for a page that is in the cache.
+    /// Like [`PageRef::narrow`], for a page whose slots are in the cache: prefetches nothing.
     #[inline(always)]
     pub(crate) fn narrow_near(self, key: &[u8]) -> SlotRange {
         let prefix = self.prefix_len();
         let skip = usize::from(self.u16(SKIP)).min(4);
         let count = self.count();
         if skip > 0 {
-            // The shared bytes as a number: a key that differs there is above or below all keys of the page.
+            // The bytes that all keys share are compared as a number: a key that differs in them is above or below all keys
+            // of the page.
             let (shared, same) = (self.u32(SHARED), head_of(key, prefix) & SHARED_MASK[skip]);
             if shared != same {
                 let at = if shared < same { count as u16 } else { 0 };
@@ -257,7 +261,7 @@ impl<'a> PageRef<'a> {
         SlotRange { head, from: from as u16, to: to as u16, is_outside: false }
     }
 
-    /// Second half of [`PageRef::lower_bound`].
+    /// Second half of [`PageRef::lower_bound`]: searches the slots that the first half returned.
     #[inline]
     pub(crate) fn finish(self, narrowed: SlotRange, key: &[u8]) -> (usize, bool) {
         let SlotRange { head, from, to, is_outside } = narrowed;
@@ -267,14 +271,14 @@ impl<'a> PageRef<'a> {
             return (from, false);
         }
         let rest = key.get(self.prefix_len()..).unwrap_or(&[]);
-        // The head of a short key, with the shared bytes before it, is the whole key.
+        // A short key is equal if its head is, because the head and the shared bytes before it are the whole key.
         if rest.len() <= 4 + usize::from(self.u16(SKIP)) && rest.len() == self.slot(from).key_len {
             return (from, true);
         }
         self.lower_bound_among_equals(from, count, head, rest)
     }
 
-    /// Last part of [`PageRef::lower_bound`]: slot `from` is the first one with this head.
+    /// Last part of [`PageRef::lower_bound`], for several slots with the same head, of which `from` is the first.
     #[inline(never)]
     pub(super) fn lower_bound_among_equals(
         self,
@@ -295,8 +299,8 @@ impl<'a> PageRef<'a> {
             }
             self.compare_rest(i, rest)
         };
-        // Most runs of equal heads are short: doubling steps end near the first slot, within few cache lines. After the
-        // first step that goes too far, the remaining range is halved.
+        // Most runs of equal heads are short: steps of doubling length end near the first slot, within few cache lines.
+        // After the first step beyond the result, each step halves the remaining range.
         let (mut to, mut ahead, mut doubles) = (count, 0, true);
         while from < to {
             doubles &= from + ahead < to;
@@ -322,7 +326,7 @@ impl<'a> PageRef<'a> {
         Some((without_last(word, MOST_SHORT - len), len))
     }
 
-    /// Position of the child of an inner page whose range contains `key`; `count()` means the upper child.
+    /// Returns the position of the child of an inner page whose range contains `key`; `count()` means the upper child.
     #[inline]
     pub(crate) fn child_position(self, key: &[u8]) -> usize {
         let (position, equal) = self.lower_bound(key);
@@ -338,7 +342,7 @@ impl<'a> PageRef<'a> {
         PageId(self.slot_word(position, 8))
     }
 
-    /// Appends the whole key of slot `i` to `out`.
+    /// Appends the whole key of slot `i` to `out`. Returns false if the slot refers to bytes outside the page.
     #[inline]
     #[must_use]
     pub(crate) fn append_key(self, i: usize, out: &mut Vec<u8>) -> bool {
@@ -349,7 +353,7 @@ impl<'a> PageRef<'a> {
     }
 
     /// Appends the whole key of a leaf's slot and, if requested, the value, which lies after the key: two copies. Returns
-    /// the key's length; none if the slot, which may be torn, refers to bytes outside the page.
+    /// the length of the key; `None` if the slot, which may be torn, refers to bytes outside the page.
     #[inline(always)]
     pub(crate) fn append_record(self, slot: Slot, with_value: bool, out: &mut Vec<u8>) -> Option<usize> {
         let prefix = self.prefix_len();
@@ -365,7 +369,7 @@ impl<'a> PageRef<'a> {
         key
     }
 
-    /// Appends the value of a slot to `out`.
+    /// Appends the value of a slot to `out`. Returns false if the slot refers to bytes outside the page.
     #[inline]
     #[must_use]
     pub(crate) fn append_value(self, slot: Slot, out: &mut Vec<u8>) -> bool {
@@ -403,14 +407,14 @@ impl<'a> PageRef<'a> {
         self.append_high(&mut fence).then_some(fence)
     }
 
-    /// Returns true if `key` is long enough to begin with the page's prefix: cheaper than [`PageRef::covers`].
+    /// Returns true if `key` is at least as long as the page's prefix. Cheaper than [`PageRef::covers`].
     #[inline]
     pub(crate) fn may_share_prefix(self, key: &[u8]) -> bool {
         key.len() >= self.prefix_len()
     }
 
-    /// Returns true if `key` begins with the page's prefix. This must hold for a search that did not come here through the
-    /// tree.
+    /// Returns true if `key` begins with the page's prefix. A search that did not reach the page through the tree must check
+    /// this.
     #[inline]
     pub(crate) fn shares_prefix(self, key: &[u8]) -> bool {
         let len = self.prefix_len();
@@ -418,7 +422,7 @@ impl<'a> PageRef<'a> {
             && self.is_leaf()
             && let Some(first) = key.first_chunk::<LEAD_BYTES>()
         {
-            // One comparison of a word, without the bytes after the prefix.
+            // One comparison of two words. The shift removes the bytes after the prefix.
             let behind = u64::MAX.checked_shl(8 * len as u32).unwrap_or(0);
             return (u64::from_le_bytes(*first) ^ self.u64(LEAD)) & !behind == 0;
         }
@@ -431,8 +435,8 @@ impl<'a> PageRef<'a> {
         self.has_bytes(self.prefix_at(lead.len()), lead)
     }
 
-    /// Offset of the prefix, which has this length: a leaf has a short one in its header, other pages have it in the low
-    /// fence.
+    /// Returns the offset of the prefix, which has `len` bytes. A leaf has a copy of a short prefix in its header; other
+    /// pages have the prefix only in the low fence.
     #[inline]
     fn prefix_at(self, len: usize) -> usize {
         if len <= LEAD_BYTES && self.is_leaf() { LEAD } else { usize::from(self.u16(LOW_OFFSET)) }
@@ -492,30 +496,30 @@ impl<'a> PageRef<'a> {
             || self.compare(usize::from(self.u16(HIGH_OFFSET)), usize::from(self.u16(HIGH_LEN)), key).is_gt()
     }
 
-    /// Right neighbour of a leaf.
+    /// Returns the right neighbour of a leaf.
     pub(crate) fn right(self) -> PageId {
         PageId(self.u32(RIGHT))
     }
 
-    /// Number of ghosts on the page.
+    /// Returns the number of ghosts on the page.
     #[inline]
     pub(crate) fn ghosts(self) -> usize {
         usize::from(self.u16(GHOSTS))
     }
 
-    /// Number of free bytes, including holes in the heap.
+    /// Returns the number of free bytes, including holes in the heap.
     #[inline]
     pub(crate) fn free_bytes(self) -> usize {
         let gap = usize::from(self.u16(HEAP_START)).saturating_sub(SLOTS + self.count() * SLOT);
         gap + usize::from(self.u16(HEAP_FREE))
     }
 
-    /// Number of bytes in use by slots, records and fences.
+    /// Returns the number of bytes in use by slots, records and fences.
     pub(crate) fn used_bytes(self) -> usize {
         PAGE_SIZE - SLOTS - self.free_bytes()
     }
 
-    /// Returns true if a record with a key (prefix included) and a value of these lengths fits.
+    /// Returns true if the page has space for a record with a key (prefix included) and a value of these lengths.
     #[inline]
     pub(crate) fn has_room(self, key_len: usize, value_len: usize) -> bool {
         let rest = key_len.saturating_sub(usize::from(self.u16(PREFIX_LEN)));

@@ -78,7 +78,8 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 0..if cfg!(miri) { 20 } else { 200 })
 }
 
-/// Keys like names: hundreds of keys with few heads, of lengths around the words in which they are compared.
+/// Case: keys like names. Hundreds of keys have few distinct heads, and lengths near the sizes of the words that are
+/// compared.
 #[test]
 fn keys_with_equal_heads_are_found_among_each_other() {
     let tail = |n: u16| [&b"-abcdefgh"[..usize::from(n % 10)], &n.to_be_bytes()].concat();
@@ -89,7 +90,7 @@ fn keys_with_equal_heads_are_found_among_each_other() {
     keys.sort();
     let mut bytes = page(None, None);
     let mut page = PageMut::of(&mut bytes);
-    // Every other key exists.
+    // Every second key is on the page.
     let there: Vec<&Vec<u8>> = keys.iter().step_by(2).collect();
     for (at, key) in there.iter().enumerate() {
         page.insert(at, key, 0, b"", 0);
@@ -104,12 +105,12 @@ fn keys_with_equal_heads_are_found_among_each_other() {
     }
 }
 
-/// Precondition of remembered positions: exactly one slot has the key, and exactly one gap fits a key that is missing.
+/// Precondition of remembered positions: exactly one slot has a given key, and exactly one gap fits a missing key.
 #[test]
 fn a_slot_is_that_of_its_whole_key_alone() {
     let rests: Vec<&[u8]> =
         vec![b"", b"a", b"ab", b"abc", b"abcd", b"abcde", b"abcdefg", b"abcdefgh", b"abcdefghi", b"abcdefghijklmnop"];
-    // Prefixes of 2 bytes, of the longest that the header takes, and of more.
+    // Prefixes of 2 bytes, of the maximum length that the header can contain, and of greater length.
     let commons: [&[u8]; 4] = [b"", b"common", b"common!", b"much that is common"];
     let inner = commons.map(|common| (true, common, [b"k-l".as_slice(), b"k-k"]));
     for (is_fenced, common, leads) in [(false, b"".as_slice(), [b"".as_slice(), b"k-"])].into_iter().chain(inner) {
@@ -195,7 +196,8 @@ proptest! {
     }
 }
 
-/// A page at the edge that takes the records of two pages: those of the first share bytes, those of the second do not.
+/// Case: a page at the edge of its tree takes the records of two pages. The keys of the first page share bytes, and the keys
+/// of the second page do not.
 #[test]
 fn records_of_two_pages_are_found_on_one() {
     let mut model = BTreeMap::new();
@@ -215,7 +217,7 @@ fn records_of_two_pages_are_found_on_one() {
     check(to.read(), &model);
 }
 
-/// Numbers without holes, with some, and with many, of one to four bytes after the page's prefix.
+/// Case: keys that are numbers without holes, with some holes, and with many, in one to four bytes after the page's prefix.
 #[test]
 fn numbers_are_found_by_the_header_with_and_without_holes() {
     let kept: [&dyn Fn(u32) -> bool; 4] = [&|_| true, &|n| n % 37 != 5, &|n| n % 2 == 0, &|n| n < 3];

@@ -17,13 +17,13 @@ pub(crate) struct Format<'a> {
     pub(crate) low: Option<&'a [u8]>,
     /// High fence; `None` is plus infinity.
     pub(crate) high: Option<&'a [u8]>,
-    /// Right neighbour of a leaf; none for inner pages.
+    /// Right neighbour of a leaf; `PageId::NONE` for inner pages.
     pub(crate) right: PageId,
-    /// Last child of an inner page; none for leaves.
+    /// Last child of an inner page; `PageId::NONE` for leaves.
     pub(crate) upper: PageId,
 }
 
-/// Numbers of slots at which a page recomputes the bytes that its keys share.
+/// Slot counts at which a page recomputes the bytes that its keys share.
 const SHARES_AT: [usize; 3] = [16, 64, 256];
 
 impl PageMut<'_> {
@@ -69,7 +69,7 @@ impl PageMut<'_> {
         self.put_u16(HEAP_START, heap as u16);
     }
 
-    /// Inserts a record at `position`, and compacts the heap if necessary. There must be space (`has_room`).
+    /// Inserts a record at `position`, and compacts the heap if necessary. The page must have space (`has_room`).
     ///
     /// `word` is the row's version or the child.
     pub(crate) fn insert(&mut self, position: usize, key: &[u8], word: u32, value: &[u8], flags: u16) {
@@ -97,8 +97,8 @@ impl PageMut<'_> {
         }
     }
 
-    /// Like [`PageMut::insert`], for adjacent leaf rows, none of them deleted, of which the first gets `position`: slots
-    /// are shifted once, and the hints written once.
+    /// Like [`PageMut::insert`], for several leaf rows, none of them deleted, in adjacent slots from `position` on. Shifts
+    /// the other slots once, and writes the hints once.
     pub(crate) fn insert_rows(&mut self, position: usize, rows: &[(&[u8], &[u8])]) {
         let rest_from = usize::from(self.read().u16(PREFIX_LEN));
         let mut bytes = 0;
@@ -141,7 +141,8 @@ impl PageMut<'_> {
         self.put_u32(at + 8, last);
     }
 
-    /// Lets heads begin earlier if a new key does not share the bytes that the other keys share.
+    /// Reduces the number of skipped bytes, after which heads begin, if a new key does not share all bytes that the other
+    /// keys share.
     #[inline]
     fn reduce_skip(&mut self, rest: &[u8]) {
         let skip = usize::from(self.read().u16(SKIP));
@@ -151,7 +152,7 @@ impl PageMut<'_> {
         }
     }
 
-    /// Lets heads begin after the bytes that the keys share, on a page at the edge of its tree.
+    /// Lets heads begin after the bytes that all keys share, on a page at the edge of its tree.
     pub(crate) fn extend_skip(&mut self) {
         let count = self.read().count();
         let edge = self.read().u16(FLAGS) & (flags::LOW_INFINITE | flags::HIGH_INFINITE) != 0;
@@ -183,7 +184,8 @@ impl PageMut<'_> {
         self.rebuild_hints();
     }
 
-    /// Takes `bytes - slots` bytes from the heap, so that `slots` bytes stay free after the slots. Returns their offset.
+    /// Allocates `bytes - slots` bytes of the heap, and returns their offset. `slots` bytes stay free between slots and
+    /// heap.
     fn claim(&mut self, bytes: usize, slots: usize) -> usize {
         let gap = |p: PageRef<'_>| usize::from(p.u16(HEAP_START)) - (SLOTS + p.count() * SLOT);
         if gap(self.read()) < bytes {
@@ -232,7 +234,8 @@ impl PageMut<'_> {
         self.rebuild_hints();
     }
 
-    /// Replaces the value in a slot by one of any length. If it grows, as many bytes and `RECORD_HEAD` must be free.
+    /// Replaces the value in a slot by a value of any length. If the value grows, the page must have free bytes for the
+    /// growth and another `RECORD_HEAD`.
     pub(crate) fn set_value(&mut self, position: usize, value: &[u8]) {
         let slot = self.read().slot(position);
         let at = SLOTS + position * SLOT;
@@ -243,7 +246,7 @@ impl PageMut<'_> {
             let rest_at = slot.offset + RECORD_HEAD;
             let rest = self.bytes()[rest_at..rest_at + slot.key_len].to_vec();
             let version = self.read().row_version(slot);
-            // Shrunk to an empty value first, so that the old bytes count as free when the heap is compacted.
+            // The record first shrinks to an empty value, so that its old bytes count as free when the heap is compacted.
             self.put_u16(at + 6, 0);
             self.put_u16(at + 8, 0);
             self.add_heap_free(slot.record_len() - RECORD_HEAD);
@@ -298,11 +301,12 @@ impl PageMut<'_> {
     /// Appends records of `from`. All their keys must follow those of this page and lie within its fences.
     pub(crate) fn append_all(&mut self, from: PageRef<'_>, range: std::ops::Range<usize>) {
         if self.read().u16(SKIP) > 0 {
-            // Heads of the records already here (the left leaf of a merge) are recomputed, like those of the added records.
+            // Heads of the records that are already on this page (the left leaf of a merge) are recomputed like those of the
+            // added records.
             self.set_skip(0);
         }
         let (old, new) = (from.prefix_len(), self.read().prefix_len());
-        // The bytes of the old prefix that are not in the new one precede every key.
+        // Bytes of the old prefix that are not in the new prefix are added before every key.
         let mut lead = Vec::new();
         if old > new {
             let _ = from.append_to(usize::from(from.u16(LOW_OFFSET)) + new, old - new, &mut lead);
@@ -354,7 +358,7 @@ impl PageMut<'_> {
         if before == 0 || before & !3 != count & !3 {
             return self.fill_hints(1);
         }
-        // Hints of slots before the position have not moved; mostly these are all hints.
+        // Hints of slots before the position do not change. In most inserts those are all hints.
         if position <= hint_slot(HINT_COUNT, count) {
             let moved = (1..HINT_COUNT).find(|i| hint_slot(*i, count) >= position);
             self.fill_hints(moved.unwrap_or(HINT_COUNT));
@@ -376,7 +380,7 @@ impl PageMut<'_> {
         }
     }
 
-    /// Records an insert for the choice of split points: runs of ascending inserts are detected.
+    /// Records an insert. Splits choose their split points by the runs of ascending inserts that are detected here.
     #[inline]
     pub(crate) fn note_insert(&mut self, position: usize) {
         let page = self.read();

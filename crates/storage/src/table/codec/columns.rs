@@ -1,20 +1,20 @@
-//! Columns: some fields of a row as a type, for statements that do not need the whole row.
+//! Columns: a type for some fields of a row, for statements that do not need the whole row.
 
 use std::ops::Range;
 
 use super::Row;
 use super::composite::check_size;
 
-/// Some columns of the rows of type `V`, at the same position in the encoding of each row. [`columns!`](crate::columns)
-/// implements this for a struct in one line, checked against the row's fields. For a row with your own codec, implement
-/// this trait together with the codec.
+/// A selection of columns of rows of type `V`. The columns have the same position in the encoding of every row.
+/// [`columns!`](crate::columns) implements this for a struct in one line, checked against the row's fields. For a row
+/// with your own codec, implement this trait together with the codec.
 ///
 /// Used by [`Transaction::get_columns`](crate::Transaction::get_columns) and
 /// [`Transaction::update_columns`](crate::Transaction::update_columns).
 pub trait Columns<V: Row>: Sized {
-    /// Range of the row's encoding that contains the columns, and perhaps other columns between them. A wrong range
-    /// reads and writes wrong columns: the range is part of the row's codec. Both ends lie in the row, and the start is
-    /// not above the end.
+    /// Byte range of the row's encoding that contains the columns, and perhaps other columns between them. With a wrong
+    /// range, statements read and write wrong columns: the range is part of the row's codec. Both ends lie in the row,
+    /// and the start is not above the end.
     const RANGE: Range<usize>;
     /// Decodes the columns from the bytes of [`Columns::RANGE`]; `None` if the bytes are no such columns.
     fn decode(bytes: &[u8]) -> Option<Self>;
@@ -29,7 +29,7 @@ pub trait Fields {
     const FIELDS: &'static [(&'static str, Option<usize>)];
 }
 
-/// Returns the position of a field in the encoding of every record.
+/// Returns the byte range of a field in the encoding of every record.
 ///
 /// # Panics
 /// If this field or a field before it has no fixed size, or no field has the name. Evaluated in a constant, so a panic
@@ -50,10 +50,10 @@ pub const fn place_of(fields: &[(&str, Option<usize>)], name: &str) -> Range<usi
     panic!("no field of the record has this name")
 }
 
-/// Returns the smallest range that contains all these fields.
+/// Returns the smallest byte range that contains all fields in `names`.
 ///
 /// # Panics
-/// As [`place_of`].
+/// Panics as [`place_of`] does.
 pub const fn span_of(fields: &[(&str, Option<usize>)], names: &[&str]) -> Range<usize> {
     let mut span = place_of(fields, names[0]);
     let mut i = 1;
@@ -79,7 +79,7 @@ const fn is_same(a: &str, b: &str) -> bool {
     i == a.len() && i == b.len()
 }
 
-/// Overwrites one column at its position.
+/// Overwrites the column at the byte range `place` of `bytes`.
 ///
 /// # Panics
 /// If the column's codec declares a size and encodes to another one.
@@ -91,7 +91,7 @@ pub fn put_column<T: Row>(column: &T, place: Range<usize>, bytes: &mut Vec<u8>) 
     bytes.truncate(end);
 }
 
-/// Decodes one column at its position.
+/// Decodes the column at the byte range `place` of `bytes`; `None` if the bytes are no such column.
 pub fn take_column<T: Row>(bytes: &[u8], place: Range<usize>) -> Option<T> {
     T::decode(bytes.get(place)?)
 }

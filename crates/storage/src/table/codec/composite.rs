@@ -1,15 +1,15 @@
 //! Codecs of composite values: tuples, arrays, options.
 //!
-//! The parts of a key are concatenated: the encoding of each part marks its own end and orders like the value. The
-//! parts of a row are also concatenated. A part of variable size follows its length, in two bytes (little-endian); a
-//! length from 65,535 on is stored as 65,535 in two bytes and then the length in eight bytes.
+//! The encodings of the parts of a key are concatenated: each encoding marks its own end and orders like the value. The
+//! parts of a row are also concatenated. A part of variable size is preceded by its length in two bytes
+//! (little-endian). A length of 65,535 or more is stored as 65,535 in two bytes, followed by the length in eight bytes.
 
 use super::{Codec, Key, Row, take};
 
-/// The two-byte length that announces an eight-byte length.
+/// Two-byte length that marks that the length follows in eight bytes.
 const LONG: u16 = u16::MAX;
 
-/// Appends a part of a row.
+/// Appends the encoding of one part of a row to `out`.
 ///
 /// # Panics
 /// If the part's codec declares a size and encodes to another one: the parts after it could not be decoded.
@@ -42,7 +42,8 @@ pub(super) fn check_size<T: Row>(found: usize, promised: usize) {
     assert!(found == promised, "the codec {} promises {promised} bytes and has encoded to {found}", T::CODEC);
 }
 
-/// Decodes a part of a row and removes it from the front of `bytes`; `None` if the bytes are no such part.
+/// Decodes a part of a row and removes the part's bytes from the front of `bytes`; `None` if the bytes do not encode
+/// such a part.
 #[inline]
 pub fn take_part<T: Row>(bytes: &mut &[u8]) -> Option<T> {
     let len = match T::SIZE {
@@ -55,7 +56,7 @@ pub fn take_part<T: Row>(bytes: &mut &[u8]) -> Option<T> {
     T::decode(take(bytes, len)?)
 }
 
-/// Returns the total size of all parts, if each has a fixed size.
+/// Returns the total size of all parts in bytes, if each has a fixed size.
 pub const fn size_of_all(parts: &[Option<usize>]) -> Option<usize> {
     let (mut sum, mut i) = (0, 0);
     while i < parts.len() {
@@ -167,7 +168,7 @@ impl<T: Row, const N: usize> Row for [T; N] {
     }
 }
 
-/// Returns all elements, or `None` if one is missing.
+/// Returns all elements, or `None` if any element is `None`.
 #[inline]
 pub(crate) fn all<T, const N: usize>(parts: [Option<T>; N]) -> Option<[T; N]> {
     if parts.iter().any(Option::is_none) {

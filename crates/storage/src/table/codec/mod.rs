@@ -13,7 +13,7 @@ pub use columns::{Columns, Fields, place_of, put_column, span_of, take_column};
 pub use composite::{put_part, size_of_all, take_part};
 pub use name::Codec;
 
-/// A value that can be a key, or part of one.
+/// A value that can be a key, or part of a key.
 ///
 /// The encoding orders like the value: `a < b` if and only if the bytes of `a` order before the bytes of `b`, also when
 /// other keys follow (tuples).
@@ -21,8 +21,8 @@ pub trait Key: Sized + Borrow<<Self as Key>::Borrowed> {
     /// Name of the encoding. A table can be opened only with the codecs that it was created with.
     const CODEC: Codec;
     /// The type of keys in arguments of statements on one row: `str` for `String`, `[u8]` for `Vec<u8>`, so that a row
-    /// can be found by borrowed text or bytes. For all other types of this crate it is the type itself; a type of your
-    /// own can also use `type Borrowed = Self`.
+    /// can be found by borrowed text or bytes. For all other key types of this crate, `Borrowed` is the type itself;
+    /// your own types can also use `type Borrowed = Self`.
     ///
     /// ```
     /// # use storage::{Database, Options, Table};
@@ -46,7 +46,7 @@ pub trait Key: Sized + Borrow<<Self as Key>::Borrowed> {
     /// Decodes a value and removes it from the front of `bytes`; `None` if the bytes are no such value.
     fn decode(bytes: &mut &[u8]) -> Option<Self>;
 
-    /// Encodes all elements of an array. A method of the trait, so that bytes are copied at once.
+    /// Encodes all elements of an array. A trait method, so that arrays of bytes can be copied as a whole.
     #[doc(hidden)]
     #[inline]
     fn encode_all(values: &[Self], out: &mut Vec<u8>) {
@@ -109,7 +109,7 @@ pub trait Row: Sized {
     /// if its codec writes another size.
     const SIZE: Option<usize> = None;
 
-    /// Encodes all elements of an array. A method of the trait, so that bytes are copied at once.
+    /// Encodes all elements of an array. A trait method, so that arrays of bytes can be copied as a whole.
     #[doc(hidden)]
     #[inline]
     fn encode_all(values: &[Self], out: &mut Vec<u8>) {
@@ -161,7 +161,7 @@ macro_rules! integers {
         }
     )*};
 }
-/// Arrays of bytes are copied at once: see [`Key::encode_all`].
+/// Arrays of bytes are encoded and decoded by one copy of all bytes: see [`Key::encode_all`].
 impl Key for u8 {
     const CODEC: Codec = Codec::built_in("u8");
     type Borrowed = u8;

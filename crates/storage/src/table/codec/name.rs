@@ -1,4 +1,4 @@
-//! Names of encodings, which identify the codecs that a database's tables were written with.
+//! Names of encodings. They identify the codecs with which the tables of a database were written.
 
 use std::fmt::{Display, Formatter, Write};
 
@@ -43,7 +43,8 @@ enum Shape {
     Array(&'static Codec, usize),
 }
 
-/// Maximum length of a codec's text in the catalog, in bytes. A longer text is cut and gets a hash of the whole.
+/// Maximum length of a codec's text in the catalog, in bytes. A longer text is truncated and ends with a hash of the
+/// complete text.
 const MAX_TEXT: usize = 200;
 
 /// Codec text of tables that were created for statements on bytes only.
@@ -71,33 +72,33 @@ impl Codec {
         Codec { name, version, shape: Shape::Plain }
     }
 
-    /// Declares a codec of this crate.
+    /// Declares the name of a codec of this crate, with version 0.
     pub(crate) const fn built_in(name: &'static str) -> Codec {
         Codec { name, version: 0, shape: Shape::Plain }
     }
 
-    /// Declares a concatenation of parts.
+    /// Declares the codec of a concatenation of parts.
     pub(crate) const fn tuple(parts: &'static [Codec]) -> Codec {
         Codec { name: "", version: 0, shape: Shape::Tuple(parts) }
     }
 
-    /// Declares a record: fields under a name and a version.
+    /// Declares the codec of a record: its fields, with a name and a version.
     #[doc(hidden)]
     pub const fn record(name: &'static str, version: u32, fields: &'static [Codec]) -> Codec {
         Codec { shape: Shape::Tuple(fields), ..Codec::plain(name, version) }
     }
 
-    /// Declares an optional value.
+    /// Declares the codec of an optional value.
     pub(crate) const fn optional(of: &'static Codec) -> Codec {
         Codec { name: "option", version: 0, shape: Shape::Optional(of) }
     }
 
-    /// Declares an array of `len` values of one codec.
+    /// Declares the codec of an array of `len` values of one codec.
     pub(crate) const fn array(of: &'static Codec, len: usize) -> Codec {
         Codec { name: "", version: 0, shape: Shape::Array(of, len) }
     }
 
-    /// Returns the text that the catalog stores.
+    /// Returns the text of the codec that the catalog stores.
     pub(crate) fn text(&self) -> String {
         let mut text = self.to_string();
         if text.len() > MAX_TEXT {
@@ -116,7 +117,7 @@ impl Codec {
     }
 }
 
-/// FNV-1a hash. It is part of the file format, so it is implemented here.
+/// Returns the FNV-1a hash of `bytes`. The hash function is part of the file format, so it is implemented here.
 fn fnv(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }

@@ -1,12 +1,13 @@
-//! The macro [`record!`](crate::record), which makes structs rows and keys.
+//! The macro [`record!`](crate::record), which defines structs that are rows, keys, or both.
 
 /// Defines a struct that is a row, a key, or both, with the name and version that the catalog stores.
 ///
 /// `Row("name", version)` after the struct's name makes it a row, `Key("name", version)` a key, `Key + Row("name",
-/// version)` both. Fields are encoded in order; keys order by their first field first. The types of all fields must
-/// themselves be [`Row`](crate::Row)s (or [`Key`](crate::Key)s): integers, `bool`, `String`, `Vec<u8>`, arrays, tuples,
-/// options, other records. The codec of a record includes the codecs of its fields, so a new field or a changed type is
-/// detected even if the version is the same. Increase the version if the *meaning* of a field changes.
+/// version)` both. Fields are encoded in the order of their declaration; keys are compared field by field in this
+/// order. The types of all fields must themselves be [`Row`](crate::Row)s (or [`Key`](crate::Key)s): integers, `bool`,
+/// `String`, `Vec<u8>`, arrays, tuples, options, other records. The codec of a record includes the codecs of its
+/// fields, so the engine detects a new field or a changed type even if the version is the same. Increase the version if
+/// the *meaning* of a field changes.
 ///
 /// ```
 /// use storage::{Database, Options, Table, record};

@@ -1,4 +1,4 @@
-//! Codecs as a whole: order, round trips, and arbitrary bytes.
+//! Tests of all codecs: order of encodings, round trips, and decoding of arbitrary bytes.
 
 use proptest::prelude::*;
 
@@ -10,7 +10,7 @@ fn key_bytes<K: Key>(key: &K) -> Vec<u8> {
     out
 }
 
-/// Encodes the borrowed form of a key.
+/// Returns the encoding of the borrowed form of a key.
 fn borrowed_bytes<K: Key>(key: &K) -> Vec<u8> {
     let mut out = Vec::new();
     key.borrow().encode_key(&mut out);
@@ -26,7 +26,8 @@ fn row_bytes<V: Row>(row: &V) -> Vec<u8> {
     out
 }
 
-/// Checks that bytes order like values and decode to them, alone and as the first part of a larger key.
+/// Checks that the encodings of `a` and `b` order like the values and decode to them, alone and as the first part of a
+/// larger key.
 fn is_key<K: Key + Ord + Clone + std::fmt::Debug>(a: &K, b: &K) -> Result<(), TestCaseError> {
     prop_assert_eq!(key_bytes(a).cmp(&key_bytes(b)), a.cmp(b), "{:?} {:?}", a, b);
     prop_assert_eq!(key_from::<K>(&key_bytes(a)), Some(a.clone()));
@@ -43,7 +44,7 @@ fn is_row<V: Row + PartialEq + Clone + std::fmt::Debug>(row: &V) -> Result<(), T
     Ok(())
 }
 
-/// Arbitrary bytes either do not decode, or decode to a value that encodes to these bytes.
+/// Checks that arbitrary bytes either do not decode, or decode to a value that encodes to the same bytes.
 fn takes_any_bytes<T: Key + Row>(bytes: &[u8]) -> Result<(), TestCaseError> {
     if let Some(key) = key_from::<T>(bytes) {
         prop_assert_eq!(key_bytes(&key), bytes);
@@ -64,7 +65,7 @@ crate::record! {
     struct Empty: Row("empty", 1) {}
 }
 
-/// Strings of few different characters, so that common prefixes and zeros are frequent.
+/// Returns a strategy for strings of few different characters, so that common prefixes and zeros are frequent.
 fn text() -> impl Strategy<Value = String> {
     "[\u{0}\u{1}a\u{e4}]{0,5}"
 }

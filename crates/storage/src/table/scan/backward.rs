@@ -15,9 +15,9 @@ use crate::txn::transaction::Txn;
 pub(crate) struct BackwardScan {
     /// Rows of the last batch, all from one leaf and locked, in descending order.
     pub(crate) batch: RowBatch,
-    /// Upper bound of the rest of the range, exclusive,
+    /// Upper bound (exclusive) of the remaining range, if `unbounded` is false.
     above: Vec<u8>,
-    /// unless this is true: the rest then extends to the end of the index.
+    /// True if the remaining range extends to the end of the index.
     unbounded: bool,
     next: Vec<u8>,
     likely: usize,
@@ -148,7 +148,8 @@ impl Txn<'_> {
         }
     }
 
-    /// Copies and locks the rows of one leaf, page `here`, below `above`. The page may be changing.
+    /// Copies and locks the rows of one leaf, page `here`, with keys below `above`. Other threads may change the page
+    /// during the copy.
     fn gather_below(
         &mut self,
         index: &Index,
@@ -201,8 +202,8 @@ impl Txn<'_> {
                 return Ok(BatchEnd::Full);
             }
         }
-        // The leaf has no more rows: continue with the leaf on its left, unless this is the first or the range ends
-        // here.
+        // The leaf has no more rows in the range. The scan continues with the leaf on its left, unless this leaf is the
+        // first one or the range ends here.
         let more = page.append_low(next) && wanted.from < next.as_slice();
         Ok(if more { BatchEnd::Leaf(here, low) } else { BatchEnd::End })
     }

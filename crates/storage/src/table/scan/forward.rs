@@ -12,10 +12,10 @@ use crate::txn::buffers::RowBatch;
 use crate::txn::ghosts;
 use crate::txn::transaction::Txn;
 
-/// Number of ghosts in one leaf from which on a scan removes them.
+/// Minimum number of ghosts in a leaf for which a scan purges the leaf.
 const MANY_GHOSTS: usize = 12;
 
-/// Returns true if a scan should remove the ghosts of a leaf, or the whole leaf: there are many, or only ghosts.
+/// Returns true if a scan should purge a leaf: the leaf has many ghosts, or only ghosts.
 #[inline]
 fn wants_purge(page: PageRef<'_>) -> bool {
     let ghosts = page.ghosts();
@@ -31,14 +31,15 @@ pub(crate) struct ForwardScan {
     cursor: Vec<u8>,
     next: Vec<u8>,
     likely: usize,
-    /// Lower end of the range in the gap below the next key: at first the start of the range, later the whole gap.
+    /// Lower end of the range within the gap below the next key, as a key prefix. At first this is the start of the
+    /// range; later the range contains the whole gap.
     low: Prefix,
-    /// Leaf whose ghosts this scan has tried to remove.
+    /// Last leaf whose ghosts this scan has tried to remove.
     purged: PageId,
     /// Reason for the end of the last batch.
     stop: Option<BatchEnd>,
     started: bool,
-    /// True if the scan began after a run of ghosts that this transaction has scanned and locked before.
+    /// True if the scan skipped a run of ghosts that this transaction had scanned and locked before.
     behind_run: bool,
     delivered: bool,
 }
@@ -221,7 +222,7 @@ impl Txn<'_> {
             // The purge comes before the scan locks any row of the leaf: a locked ghost cannot be removed.
             let page = leaf.read.frame().page_id();
             if scan.behind_run && scan.purged.is_none() {
-                // The ghosts here belong to this transaction and stay until it ends.
+                // The ghosts of this leaf belong to this transaction and stay until the transaction ends.
                 scan.purged = page;
             }
             let is_new = scan.purged != page && page != index.tree().root;
@@ -230,7 +231,7 @@ impl Txn<'_> {
                 drop(leaf);
                 scan.purged = page;
                 // The purge only helps later readers. The scan itself needs neither the log nor the neighbouring pages,
-                // so their errors are no errors of the scan.
+                // so errors of the purge are not reported by the scan.
                 let _ = self.purge_leaf(index, scan.at(wanted));
                 continue;
             }
@@ -243,7 +244,8 @@ impl Txn<'_> {
         }
     }
 
-    /// Copies and locks the rows of one leaf, page `here`, from `position` on. The page may be changing.
+    /// Copies and locks the rows of one leaf, page `here`, from slot `position` on. Other threads may change the page
+    /// during the copy.
     ///
     /// Not inlined, so that its loop can use all registers.
     #[inline(never)]
@@ -264,7 +266,7 @@ impl Txn<'_> {
         let mode = if gaps { key_mode.union(RecordMode::GAP) } else { key_mode };
         next.clear();
         batch.clear();
-        // A range that ends before it begins has no rows.
+        // If the range ends before it begins, `end` is `position` and no row is copied.
         let (count, end) = (page.count(), wanted.to.position_in(page).max(position));
         for i in position..end {
             let slot = page.slot(i);
@@ -290,11 +292,11 @@ impl Txn<'_> {
                 return Ok(BatchEnd::Full);
             }
         }
-        // The range ends in the gap below the next key, or below the fence.
+        // The range ends in the gap below the next key or, after the last key, below the fence.
         let is_inside = end < count;
         let more = if is_inside { page.append_key(end, next) } else { page.append_high(next) };
         if is_inside && !more {
-            // The page is torn, or damaged; a damaged page is reported when the scan does not advance.
+            // The page is being changed, or is damaged. Damage is reported later, when the scan does not advance.
             next.clear();
             return Ok(BatchEnd::Leaf(here, low));
         }

@@ -1,12 +1,13 @@
 //! Range scans of an index, leaf by leaf, forwards or backwards.
 //!
 //! The scan copies the rows of the range from each leaf and locks their keys and gaps, without waiting. Then it
-//! validates the leaf's version, and only then delivers the rows to the caller. A lock that another transaction holds
-//! ends the batch before its row: the earlier rows are delivered, the scan waits for the lock without any latch, and
-//! then continues after the last delivered row.
+//! validates the leaf's version, and only then delivers the rows to the caller. If another transaction holds the lock
+//! of a row, the batch ends before this row: the earlier rows are delivered, the scan waits for the lock without any
+//! latch, and then continues after the last delivered row.
 //!
-//! A scan owns its rows and its position. Between two batches it does not borrow the transaction, which may read any
-//! rows then. A transaction caches the buffers of one scan; for nested scans, those of the outer one.
+//! A scan owns its rows and its position. Between two batches the scan does not borrow the transaction, so the
+//! transaction may read other rows. A transaction caches the buffers of one scan; if scans are nested, the buffers of
+//! the outer scan.
 
 mod backward;
 mod forward;
@@ -26,16 +27,16 @@ pub(crate) use forward::ForwardScan;
 /// End of a range, in the direction of the scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ScanEnd<'k> {
-    /// This key, inclusive.
+    /// The range ends with this key (inclusive).
     With(&'k [u8]),
-    /// This key, exclusive.
+    /// The range ends before this key (exclusive).
     Before(&'k [u8]),
-    /// The end of the index.
+    /// The range extends to the end of the index.
     Never,
 }
 
 impl ScanEnd<'_> {
-    /// Returns the first slot of a leaf after the end of a forward scan.
+    /// Returns the number of the first slot of a leaf after the end of a forward scan.
     #[inline]
     fn position_in(self, page: PageRef<'_>) -> usize {
         let (end, is_with) = match self {
@@ -65,7 +66,7 @@ impl ScanEnd<'_> {
     }
 }
 
-/// Reason for the end of the work on one leaf.
+/// Reason for the end of a batch.
 #[derive(Clone, Copy, Debug)]
 enum BatchEnd {
     /// The range is exhausted.
@@ -75,17 +76,17 @@ enum BatchEnd {
     Leaf(PageId, Prefix),
     /// The batch is full: the scan continues after the last row.
     Full,
-    /// This lock must be waited for; then the scan continues after the last row.
+    /// The scan must wait for this lock and then continues after the last row.
     Wait(LockName, RecordMode, Prefix),
 }
 
 /// A scan between two batches, in either direction.
 trait Scan {
-    /// Description of a leaf whose fence leads backwards, for errors.
+    /// Description of a damaged leaf whose fence leads backwards, for the error message.
     const LEADS_BACK: &'static str;
-    /// Reason for the end of the last batch.
+    /// Returns the reason for the end of the last batch.
     fn stop(&self) -> Option<BatchEnd>;
-    /// Number of rows of the last batch.
+    /// Returns the number of rows of the last batch.
     fn rows(&self) -> usize;
     /// Returns true if the fence stored in `next` lies in the direction of the scan.
     fn advances(&self, wanted: &ScanSpec<'_>) -> bool;
@@ -105,7 +106,7 @@ impl Txn<'_> {
         match scan.stop() {
             None => {}
             Some(BatchEnd::End) => return Ok(false),
-            // If a damaged tree led backwards, the scan would never end.
+            // The check detects a damaged tree that leads backwards, in which the scan would never end.
             Some(BatchEnd::Leaf(_, low)) if scan.advances(wanted) => scan.go_to_fence(low),
             Some(BatchEnd::Leaf(page, _)) => {
                 return Err(index.tree().damaged(&self.engine.pool, page, S::LEADS_BACK).into());
@@ -127,16 +128,16 @@ impl Txn<'_> {
     }
 }
 
-/// Parameters of a scan. Between two batches the end may move closer.
+/// Parameters of a scan. Between two batches the caller may move the end closer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ScanSpec<'k> {
-    /// First key. A backward scan ends with this key.
+    /// Lower end of the range (inclusive): start of a forward scan, end of a backward scan.
     pub(crate) from: &'k [u8],
-    /// End of a forward scan; start of a backward scan.
+    /// Upper end of the range: end of a forward scan, start of a backward scan.
     pub(crate) to: ScanEnd<'k>,
     /// Purpose of the statement's access to the rows.
     pub(crate) access: AccessMode,
-    /// Number of rows that probably suffice.
+    /// Number of rows that the caller will probably read.
     pub(crate) likely: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Checks that the database contains everything that was acknowledged.
+//! Checks that the database contains every acknowledged transaction.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io::{self, BufRead, Read as _};
@@ -10,40 +10,40 @@ use crate::workload::ops::Read;
 use crate::workload::schema::keys::{AckKey, HistoryKey};
 use crate::workload::schema::tables::{Acknowledged, History};
 
-/// Maximum length of an acknowledgement's line, in bytes.
+/// Maximum length of the line of an acknowledgement, in bytes.
 const LONGEST_LINE: u64 = 128;
-/// Maximum number of runs in one file.
+/// Maximum number of runs whose acknowledgements one file may contain.
 const MOST_RUNS: usize = 100_000;
-/// Maximum number of missing transactions that are listed.
+/// Maximum number of missing transactions listed in the result.
 const NAMED: usize = 5;
 
-/// Comparison of a file of acknowledgements with the database.
+/// Result of comparing a file of acknowledgements with the database.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AckComparison {
     /// Numbers of the runs in the file.
     pub runs: BTreeSet<u32>,
-    /// Number of acknowledged transactions that write; each was looked up.
+    /// Number of acknowledged transactions that write. Each was looked up in the database.
     pub read_write: u64,
-    /// Number of acknowledged transactions that only read; these leave nothing to look up.
+    /// Number of acknowledged transactions that only read. They leave nothing in the database to look up.
     pub read_only: u64,
-    /// Number of acknowledged orders that were rolled back; these leave nothing to look up.
+    /// Number of acknowledged New-Orders that were rolled back. They leave nothing in the database to look up.
     pub rolled_back: u64,
     /// True if the last line was incomplete, and was skipped.
     pub torn: bool,
     /// Number of looked-up transactions that are not in the database.
     pub missing: u64,
-    /// First missing transactions, with the corresponding content of the database.
+    /// Descriptions of the first missing transactions, with the content of the database in their place.
     pub first_missing: Vec<String>,
 }
 
-/// Reason why a comparison failed.
+/// Reason why the comparison of acknowledgements failed.
 #[derive(Debug)]
 pub enum CompareError<E> {
     /// The file cannot be read.
     File(io::Error),
-    /// A line is not an acknowledgement: its number, counted from 1, and its text.
+    /// A line is not an acknowledgement: line number, counted from 1, and text of the line.
     Line(u64, String),
-    /// At this line the number of runs exceeded the maximum, or the user ended the comparison.
+    /// The comparison stopped at this line: the file has more than the maximum number of runs, or the user interrupted it.
     Interrupted(u64),
     /// The database cannot be read.
     Engine(E),
@@ -53,7 +53,8 @@ pub enum CompareError<E> {
 pub fn compare<R: Read>(reader: &mut R, acks: impl BufRead) -> Result<AckComparison, CompareError<R::Error>> {
     let mut acks = acks;
     let mut compared = AckComparison::default();
-    // Last sequence numbers by run and terminal. Only those found in the database, so the map is bounded by its content.
+    // Last sequence number of each run and terminal. Contains only numbers that are in the database, so the size of the map
+    // is bounded by the size of the database.
     let mut written: HashMap<(u32, u32), u64> = HashMap::new();
     let mut line = Vec::new();
     for number in 1u64.. {
@@ -152,7 +153,7 @@ mod tests {
         }
     }
 
-    /// Runs transactions on the floor and returns their acknowledgements.
+    /// Runs transactions on the floor engine. Returns the engine and the lines of their acknowledgements.
     fn acknowledged() -> (Floor, String) {
         let plan = load::Population::new(2, Scale::TINY, 1, Timestamp::at(77));
         let maps = LoadingMaps::default();
@@ -192,7 +193,7 @@ mod tests {
         assert_eq!(all.read_write + all.read_only + all.rolled_back, 1_000);
         assert!(all.read_write > 850 && all.read_only > 60 && all.rolled_back > 0, "{all:?}");
         assert_eq!(all.runs, BTreeSet::from([1]));
-        // The sequence numbers of each terminal are dense.
+        // The sequence numbers of each terminal have no gaps.
         for terminal in 0..5 {
             let of: Vec<u64> = acks
                 .lines()

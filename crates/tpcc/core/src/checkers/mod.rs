@@ -1,4 +1,4 @@
-//! Checkers that drive the engine, or judge its results, from outside the workload.
+//! Checkers that run the engine or check its results, independent of the TPC-C workload.
 
 pub mod acid;
 pub mod ack;

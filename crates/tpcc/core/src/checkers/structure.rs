@@ -1,4 +1,4 @@
-//! Structure check of an open database, with progress display and results as text.
+//! Checks the structure of an open database, with a progress display and results as text.
 
 use std::ops::ControlFlow;
 use std::time::Instant;
@@ -10,10 +10,10 @@ use crate::workload::error::Error;
 use crate::workload::interrupt;
 use crate::workload::words::grouped;
 
-/// Maximum number of findings to print. All kept findings go to `--json`.
+/// Maximum number of findings to print. The file of `--json` contains all recorded findings.
 const SHOWN: usize = 20;
 
-/// Result of the structure check.
+/// Result of the structure check, as JSON and as text.
 #[derive(Clone, Debug)]
 pub struct StructureProof {
     /// Result for `--json`.
@@ -41,7 +41,7 @@ pub fn check<D: Database>(database: &D) -> Result<StructureProof, Error> {
 }
 
 impl StructureProof {
-    /// Converts the result of a check that took `seconds`.
+    /// Converts the engine's report of a check that took `seconds`.
     fn of(found: &StructureReport, seconds: f64) -> StructureProof {
         let to_json = |finding: &PageFinding| model::Finding {
             rule: finding.rule.clone(),
@@ -69,7 +69,7 @@ impl StructureProof {
         self.json.passed
     }
 
-    /// Result as one line, for stdout.
+    /// Returns the result as one line, for stdout.
     pub fn line(&self) -> String {
         let found = self.json.findings.len() as u64 + self.json.more;
         let word = if self.passed() { "sound".to_owned() } else { format!("{} findings", grouped(found)) };
@@ -83,7 +83,7 @@ impl StructureProof {
         )
     }
 
-    /// First findings, one line each, for stderr.
+    /// Returns the first findings, one line each, for stderr.
     pub fn findings(&self) -> String {
         let mut text: String = self.lines.iter().take(SHOWN).map(|line| format!("{line}\n")).collect();
         let left = (self.lines.len().saturating_sub(SHOWN)) as u64 + self.json.more;

@@ -22,7 +22,7 @@ use crate::workload::schema::tables::Acknowledged;
 use crate::workload::schema::{Row, TableId};
 use crate::workload::txn::{Failure, Verdict};
 
-/// Kind of a New-Order that was rolled back because it contains an unused item.
+/// KIND field of a New-Order that was rolled back because of an unused item number.
 const ROLLED_BACK: &str = "rolled-back";
 
 /// Outcome and kind of an acknowledged transaction.
@@ -46,18 +46,18 @@ impl AckKind {
 /// One acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ack {
-    /// Number of the run.
+    /// Number of the run, from 1.
     pub run: u32,
     /// Number of the terminal in the run.
     pub terminal: u32,
-    /// Number of the transaction among those of its terminal.
+    /// Number of the transaction in the sequence of its terminal's transactions.
     pub sequence: u64,
     /// Kind and outcome of the transaction.
     pub kind: AckKind,
 }
 
 impl Ack {
-    /// Acknowledgement of the transaction with this number.
+    /// Creates the acknowledgement of the transaction with this number.
     pub fn of(number: HistoryKey, kind: Kind, verdict: Verdict) -> Ack {
         let kind = match verdict {
             Verdict::Commit => AckKind::Committed(kind),
@@ -116,7 +116,8 @@ impl Sink {
     }
 }
 
-/// Acknowledgements of a worker that are not written yet. Those that become durable together are written in one call.
+/// Acknowledgements of a worker that are not yet written. Acknowledgements of transactions that become durable together are
+/// written in one call.
 pub struct Outbox<'a> {
     sink: Option<&'a Sink>,
     lines: String,
@@ -124,18 +125,18 @@ pub struct Outbox<'a> {
 }
 
 impl<'a> Outbox<'a> {
-    /// Creates an outbox. Without a sink it discards all acknowledgements.
+    /// Creates an outbox. Without a sink, it discards all acknowledgements.
     pub fn new(sink: Option<&'a Sink>) -> Outbox<'a> {
         Outbox { sink, lines: String::new(), failure: None }
     }
 
-    /// Returns true if acknowledgements are requested, both printed and in the database.
+    /// Returns true if acknowledgements are enabled. They are then both printed and stored in the database.
     #[inline(always)]
     pub fn is_wanted(&self) -> bool {
         self.sink.is_some()
     }
 
-    /// Adds an acknowledgement.
+    /// Adds an acknowledgement, to be written by the next `flush`.
     #[inline]
     pub fn add(&mut self, ack: impl FnOnce() -> Ack) {
         if self.is_wanted() {
@@ -145,7 +146,7 @@ impl<'a> Outbox<'a> {
         }
     }
 
-    /// Writes the added acknowledgements.
+    /// Writes the acknowledgements added since the last call.
     #[inline]
     pub fn flush(&mut self) {
         if let Some(sink) = self.sink
@@ -159,7 +160,8 @@ impl<'a> Outbox<'a> {
         }
     }
 
-    /// First error of a write, for example because the reader has closed the pipe or the disk is full.
+    /// Returns the first error of writing acknowledgements, for example because the reader has closed the pipe or the disk
+    /// is full.
     #[inline(always)]
     pub fn failure(&self) -> Option<&io::Error> {
         self.failure.as_ref()
@@ -176,10 +178,11 @@ pub fn write<O: Ops>(ops: &mut O, number: HistoryKey) -> Result<(), Failure<O::E
     }
 }
 
-/// Number of rows that one transaction inserts.
+/// Number of rows that `prepare` inserts per transaction.
 const BATCH: u32 = 1_000;
 
-/// Inserts the rows of a run's terminals, so that a transaction only has to update its row. They are durable on return.
+/// Inserts a row per terminal of a run, so that each transaction only has to update the row of its terminal. The rows are
+/// durable on return.
 pub fn prepare<E: Engine>(engine: &E, run: u32, terminals: u32) -> Result<(), E::Error> {
     let mut session = engine.session(0)?;
     let mut first = 0;

@@ -9,13 +9,13 @@ pub trait Ready {
     /// Adds a terminal that has received its response.
     fn push(&mut self, index: u32, terminal: &mut Terminal);
 
-    /// Removes and returns the terminal to admit next.
+    /// Removes and returns the index of the terminal to admit next.
     fn pop(&mut self) -> Option<u32>;
 
-    /// Called when the transaction of the terminal has ended. Its response may still wait for the log.
+    /// Called when the transaction of the terminal has ended. The response may still wait until the log is on disk.
     fn ended(&mut self, _terminal: &Terminal) {}
 
-    /// Number of queued terminals.
+    /// Returns the number of queued terminals.
     fn len(&self) -> usize;
 }
 
@@ -40,26 +40,27 @@ impl Ready for Fifo {
     }
 }
 
-/// Ready terminals by the kind of their next transaction. The terminal that has waited longest determines the kind to
-/// admit. The next admitted transactions are of the same kind while there are any, up to the size of a team, so that they
-/// execute the same code together. A terminal waits at most for the terminals that arrived before it and for one team of
-/// each other kind.
+/// Queues of ready terminals, one per kind of the next transaction. The terminal that has waited longest determines the kind
+/// to admit. Transactions of this kind are then admitted up to the size of a team, while there are any, so that a team
+/// executes the same code. A terminal waits at most for the terminals that arrived before it and for one team of each other
+/// kind.
 ///
-/// If there are enough warehouses, concurrent transactions are kept apart: a terminal waits while its warehouse has a
-/// transaction in progress, unless it has waited too long ([`PATIENCE`]).
+/// If there are enough warehouses, concurrent transactions are of different warehouses: a terminal waits while its warehouse
+/// has a transaction in progress, unless the terminal has waited too long ([`PATIENCE`]).
 pub(super) struct ByKind {
     queues: [VecDeque<ReadyTerminal>; 5],
-    /// Number of terminals added so far.
+    /// Number of arrivals of terminals in the queues so far.
     arrivals: u64,
     kind: usize,
-    /// Number of transactions of this kind to admit before the kind is chosen again.
+    /// Number of transactions of the current kind still to admit before the kind is chosen again.
     left: usize,
     size: usize,
-    /// True for warehouses that have a transaction in progress, by number. Empty if transactions are not kept apart.
+    /// True for each warehouse with a transaction in progress, indexed by warehouse number. Empty if concurrent transactions
+    /// may be of the same warehouse.
     busy: Vec<bool>,
 }
 
-/// A terminal in a queue.
+/// Queue entry of a ready terminal.
 #[derive(Clone, Copy)]
 struct ReadyTerminal {
     since: u64,
@@ -67,22 +68,24 @@ struct ReadyTerminal {
     warehouse: u32,
 }
 
-/// Maximum bytes of a terminal in the queues of ready terminals. A full queue doubles its capacity.
+/// Maximum number of bytes per terminal in the queues of ready terminals. Includes that a full queue doubles its capacity.
 pub(super) const QUEUE_BYTES: usize = 2 * size_of::<ReadyTerminal>();
 
-/// Limit of the wait for a busy warehouse. A terminal is admitted once the number of later arrivals exceeds the number of
-/// terminals in the queues by more than this.
+/// Limit of the wait for a busy warehouse, as a number of arrivals. A terminal is admitted once the number of later arrivals
+/// exceeds the number of queued terminals by more than this limit.
 const PATIENCE: u64 = 256;
 
 impl ByKind {
-    /// Creates queues for teams of `size`. Concurrent transactions are kept apart if the number of `warehouses` is given.
+    /// Creates queues for teams of `size`. If the number of `warehouses` is given, concurrent transactions are of different
+    /// warehouses.
     pub(super) fn new(size: usize, warehouses: Option<u32>) -> ByKind {
         let busy = warehouses.map_or_else(Vec::new, |n| vec![false; n as usize + 1]);
         ByKind { queues: Default::default(), arrivals: 0, kind: 0, left: 0, size, busy }
     }
 
-    /// Position in its queue of the next terminal of a kind: the first whose warehouse is free. The front terminal if none
-    /// is free or if it has waited too long. `None` if the queue is empty.
+    /// Returns the queue position of the next terminal of a kind: the first terminal whose warehouse has no transaction in
+    /// progress. Returns the front position if there is no such terminal or if the front terminal has waited too long.
+    /// `None` if the queue is empty.
     fn first_of(&self, kind: usize) -> Option<usize> {
         let queue = &self.queues[kind];
         let front = queue.front()?;
@@ -138,7 +141,7 @@ mod tests {
     #[test]
     fn those_of_a_kind_are_admitted_together_and_nobody_is_forgotten() {
         let mut ready = ByKind::new(3, None);
-        // Kinds of terminals 0 to 9, in order of arrival.
+        // Transaction kinds of terminals 0 to 9, which arrive in this order.
         let kinds = [0, 1, 0, 0, 2, 0, 1, 0, 3, 1];
         for (index, kind) in kinds.into_iter().enumerate() {
             ready.arrivals += 1;
@@ -152,7 +155,7 @@ mod tests {
     #[test]
     fn those_of_a_warehouse_wait_for_each_other_but_not_for_ever() {
         let mut ready = ByKind::new(3, Some(3));
-        // Warehouses of terminals 0 to 5, all of one kind.
+        // Warehouses of terminals 0 to 5. All their transactions are of one kind.
         for (index, warehouse) in [1, 1, 2, 1, 2, 3].into_iter().enumerate() {
             ready.arrivals += 1;
             ready.queues[0].push_back(ReadyTerminal { since: ready.arrivals, terminal: index as u32, warehouse });

@@ -1,4 +1,4 @@
-//! One transaction, from begin to end.
+//! Execution of one transaction, with retries after aborts.
 
 use super::ack;
 use super::worker_terminals::JobEnd;

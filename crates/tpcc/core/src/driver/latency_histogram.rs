@@ -1,14 +1,15 @@
-//! Histogram of a worker's transaction times while the run is in progress, for progress lines and samples. Coarse, and
-//! cheap to update.
+//! Histogram of a worker's transaction times while the run is in progress, for progress lines and samples. Values are
+//! rounded by up to 1/8, so that an update is cheap.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Number of bits after the leading one that select a class. The width of a class is at most 1/8 of its values.
+/// Number of bits after the leading 1 bit that select the histogram class of a value. The values of a class differ by less
+/// than 1/8.
 const BITS: u32 = 3;
-/// Number of classes of 64-bit numbers.
+/// Number of histogram classes for 64-bit values.
 const CLASSES: usize = ((64 - BITS as usize) << BITS) + (1 << BITS);
 
-/// Number of times per class. Only one thread writes.
+/// Number of recorded times in each class. Only one thread records times.
 pub(super) struct LatencyHistogram([AtomicU32; CLASSES]);
 
 impl Default for LatencyHistogram {
@@ -18,7 +19,7 @@ impl Default for LatencyHistogram {
 }
 
 impl LatencyHistogram {
-    /// Counts a time.
+    /// Records a time, in nanoseconds.
     #[inline]
     pub(super) fn add(&self, ns: u64) {
         if let Some(count) = self.0.get(class(ns)) {
@@ -36,7 +37,7 @@ fn class(ns: u64) -> usize {
     ((shift as usize) << BITS) + (ns >> shift) as usize
 }
 
-/// Largest number of a class.
+/// Returns the largest value of a class.
 fn largest(class: usize) -> u64 {
     if class < 2 << BITS {
         return class as u64;
@@ -46,7 +47,7 @@ fn largest(class: usize) -> u64 {
     (((u128::from(leading) + 1) << shift) - 1) as u64
 }
 
-/// Counts at the previous query.
+/// Counts of each class at the previous query.
 pub(super) struct HistogramSnapshot(Box<[u32; CLASSES]>);
 
 impl Default for HistogramSnapshot {
@@ -56,8 +57,8 @@ impl Default for HistogramSnapshot {
 }
 
 impl HistogramSnapshot {
-    /// Quantile (`share` from 0 to 1) of the times since the previous query, in nanoseconds, rounded up by at most 1/8.
-    /// `None` if there were no times.
+    /// Returns a quantile (`share` from 0 to 1) of the times recorded since the previous query, in nanoseconds, rounded up
+    /// by at most 1/8. `None` if no times were recorded.
     pub(super) fn quantile_ns<'a>(
         &mut self,
         all: impl Iterator<Item = &'a LatencyHistogram>,

@@ -1,4 +1,4 @@
-//! Counts of a worker. Each worker has its own; they are merged when all workers have ended.
+//! Transaction counts and times of a worker. Each worker has its own; they are merged when all workers have ended.
 
 use hdrhistogram::Histogram;
 
@@ -25,7 +25,7 @@ impl Times {
         Times { histogram, sum: 0, max: 0, count: 0 }
     }
 
-    /// Bytes of the histogram's counts on the heap.
+    /// Returns the number of heap bytes of the histogram's counts.
     fn heap_bytes(&self) -> usize {
         self.histogram.distinct_values() * size_of::<u32>()
     }
@@ -39,29 +39,29 @@ impl Times {
     }
 
     pub(super) fn merge(&mut self, other: &Times) {
-        // Cannot fail: both histograms have the same bounds.
+        // Adding cannot fail: both histograms have the same bounds.
         let _ = self.histogram.add(&other.histogram);
         self.sum += other.sum;
         self.max = self.max.max(other.max);
         self.count += other.count;
     }
 
-    /// Mean in microseconds; `None` if nothing was recorded.
+    /// Returns the mean time in microseconds. `None` if nothing was recorded.
     pub fn mean_us(&self) -> Option<f64> {
         (self.count > 0).then(|| self.sum as f64 / self.count as f64 / 1e3)
     }
 
-    /// Value at a quantile from 0 to 1, in microseconds; `None` if nothing was recorded.
+    /// Returns the time at a quantile from 0 to 1, in microseconds. `None` if nothing was recorded.
     pub fn quantile_us(&self, quantile: f64) -> Option<f64> {
         (self.count > 0).then(|| self.histogram.value_at_quantile(quantile).min(self.max) as f64 / 1e3)
     }
 
-    /// Histogram of all values, in nanoseconds.
+    /// Returns the histogram of all times, in nanoseconds.
     pub fn histogram(&self) -> &Histogram<u32> {
         &self.histogram
     }
 
-    /// Maximum in microseconds; `None` if nothing was recorded.
+    /// Returns the maximum time in microseconds. `None` if nothing was recorded.
     pub fn max_us(&self) -> Option<f64> {
         (self.count > 0).then(|| self.max as f64 / 1e3)
     }
@@ -70,11 +70,11 @@ impl Times {
 /// Counts and times of one kind of transaction.
 #[derive(Clone, Debug)]
 pub struct KindStats {
-    /// Number of completed and of rolled-back transactions, and their run time.
+    /// Numbers of completed and of rolled-back transactions, and total run time.
     pub counters: KindCounters,
-    /// Service time: from first begin to acknowledgement.
+    /// Service times: from the begin of the first attempt to the acknowledgement.
     pub service: Times,
-    /// Response time: from the moment when the terminal was ready to acknowledgement.
+    /// Response times: from the moment when the terminal was ready to the acknowledgement.
     pub response: Times,
 }
 
@@ -104,17 +104,17 @@ impl GeneratorCounters {
     }
 }
 
-/// Number of aborts by cause and table. The last column counts aborts whose table is not known.
+/// Number of aborts, indexed by cause and table. The last column counts aborts whose table is not known.
 type Aborts = [[u64; TableId::ALL.len() + 1]; AbortCause::ALL.len()];
 
-/// All counts of a worker.
+/// All transaction counts and times of a worker.
 #[derive(Clone, Debug)]
 pub struct Stats {
-    /// Counts and times by [`Kind`], in its order.
+    /// Counts and times of each kind of transaction, indexed by [`Kind`].
     pub kinds: [KindStats; 5],
     /// Counts of the values drawn by the input generator.
     pub drawn: GeneratorCounters,
-    /// Counts over all kinds together.
+    /// Counts over all kinds of transactions.
     pub counters: WorkCounters,
     aborts: Aborts,
     /// Start and end of the measurement, in nanoseconds of the run's clock.
@@ -137,7 +137,7 @@ impl Stats {
         }
     }
 
-    /// Bytes of the counts, including the heap.
+    /// Returns the number of bytes of a worker's counts, including the heap.
     pub(super) fn bytes() -> usize {
         let times = Times::new();
         let kinds = Kind::ALL.len();
@@ -159,7 +159,8 @@ impl Stats {
         self.counters.skipped_deliveries += skipped as u64;
     }
 
-    /// Takes back the rollback count of a transaction that does not count: the run ended before its response was sent.
+    /// Subtracts a transaction from the rollback count if it was rolled back. Called if the run ended before its response
+    /// was sent.
     pub(super) fn unanswered(&mut self, kind: Kind, rolled_back: bool) {
         self.kinds[kind as usize].counters.rolled_back -= u64::from(rolled_back);
     }
@@ -171,7 +172,7 @@ impl Stats {
         self.served(kind, service_ns);
     }
 
-    /// Records the response to a terminal. Parts of the transaction may still be executed later.
+    /// Records the time of a response to a terminal. Parts of the transaction may still be executed later.
     #[inline]
     pub(super) fn answered(&mut self, kind: Kind, response_ns: u64) {
         let stats = &mut self.kinds[kind as usize];
@@ -213,27 +214,27 @@ impl Stats {
         };
     }
 
-    /// Seconds from the earliest start to the latest end over all workers.
+    /// Returns the seconds from the earliest start to the latest end over all workers.
     pub fn seconds(&self) -> f64 {
         self.span.map_or(0.0, |(from, to)| (to - from) as f64 / 1e9)
     }
 
-    /// Number of completed transactions, rolled-back ones included.
+    /// Returns the number of completed transactions, including rolled-back ones.
     pub fn completed(&self) -> u64 {
         self.kinds.iter().map(|kind| kind.counters.count).sum()
     }
 
-    /// Number of transactions completed by a rollback.
+    /// Returns the number of transactions completed by a rollback.
     pub fn rolled_back(&self) -> u64 {
         self.kinds.iter().map(|kind| kind.counters.rolled_back).sum()
     }
 
-    /// Total number of aborts; each was retried.
+    /// Returns the total number of aborts. Each aborted transaction was retried.
     pub fn aborts_in_all(&self) -> u64 {
         self.aborts.as_flattened().iter().sum()
     }
 
-    /// Nonzero numbers of aborts by cause and table; `None` if the table is not known.
+    /// Returns the nonzero numbers of aborts with their cause and table. The table is `None` if it is not known.
     pub fn aborts(&self) -> impl Iterator<Item = (AbortCause, Option<TableId>, u64)> + '_ {
         AbortCause::ALL.into_iter().flat_map(move |cause| {
             let row = &self.aborts[cause as usize];

@@ -54,7 +54,7 @@ use worker_terminals::WorkerTerminals;
 /// Parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct RunPlan {
-    /// Number of warehouses in use.
+    /// Number of warehouses in use. Warehouses are numbered from 1.
     pub warehouses: u32,
     /// Number of worker threads.
     pub workers: usize,
@@ -66,13 +66,13 @@ pub struct RunPlan {
     pub steps: StepOrder,
     /// Admission order of terminal transactions.
     pub admission: Admission,
-    /// Placement of a warehouse's terminals: on one worker, or spread over all.
+    /// Placement of a warehouse's terminals: on one worker, or spread over all workers.
     pub placement: itas::Placement,
     /// True if each worker is pinned to a core of its own.
     pub pin: bool,
     /// True if hardware and operating system counters of the workers are read.
     pub counters: bool,
-    /// Warm-up and end condition.
+    /// Duration of the warm-up, and end condition of the measurement.
     pub length: Length,
     /// Source of dates: real time or transaction numbers.
     pub clock: ClockKind,
@@ -81,13 +81,13 @@ pub struct RunPlan {
 }
 
 impl RunPlan {
-    /// Returns true if concurrent transactions of a team must be of different warehouses. This requires batched admission
-    /// and at least [`LEAST_APART`] warehouses per worker.
+    /// Returns true if the concurrent transactions of a worker must be of different warehouses. This requires batched
+    /// admission and at least [`LEAST_APART`] warehouses per worker.
     fn apart(&self) -> bool {
         self.admission == Admission::Batched && self.warehouses as usize / self.workers >= LEAST_APART
     }
 
-    /// Maximum number of concurrent transactions of a worker with these terminals and a team of `size`.
+    /// Returns the maximum number of concurrent transactions of a worker with these terminals and a team of `size`.
     fn team_of(&self, size: usize, terminals: &[Terminal]) -> usize {
         let size = size.min(terminals.len());
         if size > 1 && self.apart() {
@@ -98,8 +98,8 @@ impl RunPlan {
     }
 }
 
-/// Minimum number of warehouses per worker to limit a team to one transaction per warehouse. With fewer warehouses the team
-/// would be too small.
+/// Minimum number of warehouses per worker for the limit of one concurrent transaction per warehouse. With fewer warehouses,
+/// this limit would make a team too small.
 const LEAST_APART: usize = 8;
 
 /// Number of transactions of one kind that a worker without a team admits in a row: the usual size of a team.
@@ -115,7 +115,7 @@ pub struct RunResult {
     pub team_size: usize,
     /// Duration of the measurement in seconds.
     pub seconds: f64,
-    /// Samples of each full second of the measurement.
+    /// One sample per full second of the measurement.
     pub series: Vec<Sample>,
     /// True if the user ended the run.
     pub interrupted: bool,
@@ -124,31 +124,31 @@ pub struct RunResult {
     pub failure: Option<String>,
     /// Counters of the engine over the measurement.
     pub figures: EngineFigures,
-    /// Statistics of sibling groups; `None` without them.
+    /// Statistics of sibling groups; `None` without sibling groups.
     pub siblings: Option<SiblingFigures>,
-    /// Hardware and operating system counters of the workers; `None` unless requested.
+    /// Hardware and operating system counts of the workers; `None` unless requested.
     pub counted: Option<EventCounts>,
-    /// Memory of the stacks of all fibers; `None` without fibers.
+    /// Memory usage of the stacks of all fibers; `None` without fibers.
     pub stacks: Option<RegionReport>,
     /// Figures of paced terminals; `None` without pacing.
     pub paced: Option<PacedFigures>,
 }
 
-/// Results of a worker.
+/// Results of a worker of a run.
 pub struct WorkerResult {
     stats: Stats,
-    /// Statistics of its teams; `None` without teams.
+    /// Team statistics of the worker; `None` without teams.
     teams: Option<Statistics>,
-    /// Counters of its thread; `None` unless requested.
+    /// Hardware and operating system counts of the worker's thread; `None` unless requested.
     counted: Option<EventCounts>,
-    /// Memory of its fibers' stacks; `None` without fibers.
+    /// Memory usage of the stacks of the worker's fibers; `None` without fibers.
     stacks: Option<RegionReport>,
     /// Error message if a failure ended the worker early.
     failure: Option<String>,
 }
 
 impl WorkerResult {
-    /// Result of a worker that failed before its first transaction.
+    /// Creates the result of a worker that failed before its first transaction.
     fn failed(why: String) -> WorkerResult {
         WorkerResult { stats: Stats::new(), teams: None, counted: None, stacks: None, failure: Some(why) }
     }
@@ -164,13 +164,13 @@ pub struct Sample {
     /// 99th percentile of the service times (paced terminals: response times), rounded up by at most 1/8. `None` without
     /// transactions.
     pub p99_us: Option<f64>,
-    /// Number of aborts.
+    /// Number of aborts during this second.
     pub aborted: u64,
     /// Counters of the engine over this second.
     pub figures: EngineFigures,
 }
 
-/// Progress figures, once per second.
+/// Progress figures of a run, reported once per second.
 pub struct Tick {
     /// Seconds since the start of the phase.
     pub elapsed: f64,
@@ -203,19 +203,19 @@ impl Clock {
         Clock { start: Instant::now(), start_unix_us: nanos(since) / 1_000 }
     }
 
-    /// Nanoseconds since the start of the clock.
+    /// Returns the nanoseconds since the start of the clock.
     #[inline]
     pub fn now_ns(&self) -> u64 {
         nanos(self.start.elapsed())
     }
 
-    /// Date of a reading of [`Self::now_ns`].
+    /// Converts a reading of [`Self::now_ns`] to a date of the run.
     #[inline]
     pub fn date(&self, ns: u64) -> Timestamp {
         Timestamp::at(self.unix_us(ns))
     }
 
-    /// A reading of [`Self::now_ns`] in microseconds since 1970.
+    /// Converts a reading of [`Self::now_ns`] to microseconds since 1970.
     #[inline]
     pub fn unix_us(&self, ns: u64) -> u64 {
         self.start_unix_us + ns / 1_000
@@ -235,21 +235,21 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// First phase of a run.
+    /// Returns the first phase of a run.
     fn first(length: &Length) -> Phase {
         if length.warmup.is_zero() { Phase::Measure } else { Phase::Warmup }
     }
 }
 
-/// Control variables that workers and main thread share. They change only a few times in a run, so each worker keeps a copy
-/// in its cache.
+/// Control variables shared by the workers and the main thread. They change only a few times in a run, so they stay in the
+/// cache of each worker's core.
 pub struct Control {
     phase: AtomicU8,
     finished: AtomicUsize,
 }
 
 impl Control {
-    /// Creates the variables with this phase.
+    /// Creates the control variables of a run in this phase.
     fn of(phase: Phase) -> Control {
         Control { phase: AtomicU8::new(phase as u8), finished: AtomicUsize::new(0) }
     }
@@ -264,12 +264,12 @@ impl Control {
     }
 
     fn set(&self, phase: Phase) {
-        // The phase never goes back: a worker that failed may have set `Stop` already.
+        // The phase never returns to an earlier one: a worker that failed may have set `Stop` already.
         self.phase.fetch_max(phase as u8, Ordering::Relaxed);
     }
 }
 
-/// Counters of a worker for the main thread, in cache lines of their own. Only the worker writes them.
+/// Progress counters that a worker writes and the main thread reads, in cache lines of their own.
 #[derive(Default)]
 #[repr(align(128))]
 pub struct Board {
@@ -285,22 +285,22 @@ impl Board {
     }
 }
 
-/// Bytes of a worker's counters. Excludes its terminals and stacks.
+/// Returns the number of bytes of a worker's counters. Excludes the worker's terminals and stacks.
 pub fn worker_bytes() -> u64 {
     (size_of::<Board>() + Stats::bytes()) as u64
 }
 
-/// Bytes of a terminal without pacing, with its entries in the queues of its worker.
+/// Returns the number of bytes of a terminal without pacing, including its entries in the queues of its worker.
 pub fn terminal_bytes(mix: Mix) -> u64 {
     (Terminal::bytes(mix) + worker_terminals::place_bytes()) as u64
 }
 
-/// Bytes recorded per second of a run.
+/// Returns the number of bytes recorded per second of a run.
 pub fn second_bytes() -> u64 {
     size_of::<Sample>() as u64
 }
 
-/// Terminals by worker.
+/// Creates the terminals of each worker.
 fn terminals_by_worker(plan: &RunPlan, terminal: impl Fn(u32) -> Terminal) -> Vec<Vec<Terminal>> {
     // Counts the terminals first, so that each worker's list has the exact capacity.
     let mut numbers = vec![0; plan.workers];
@@ -329,7 +329,8 @@ pub fn next_run<E: Engine>(engine: &E) -> Result<u32, E::Error> {
 /// given. `look` is called once per second.
 ///
 /// # Errors
-/// A message for the user if the run cannot start. A later failure is in [`RunResult::failure`], with the figures up to it.
+/// A message for the user if the run cannot start. A later failure is in [`RunResult::failure`], with the figures up to the
+/// failure.
 pub fn run<E: Engine>(
     engine: &E,
     runner: &impl Runner,
@@ -403,7 +404,7 @@ pub fn run<E: Engine>(
     })
 }
 
-/// Pins a worker to its core, if requested.
+/// Pins the calling worker thread to its core, if pinning is requested.
 fn pin_worker(plan: &RunPlan, number: usize) -> Result<(), String> {
     if !plan.pin {
         return Ok(());
@@ -414,7 +415,7 @@ fn pin_worker(plan: &RunPlan, number: usize) -> Result<(), String> {
     hardware::cores::pin_to(*core)
 }
 
-/// Body of a worker thread.
+/// Runs a worker on the calling thread, until the run ends.
 #[allow(clippy::too_many_arguments)]
 fn serve<E: Engine>(
     engine: &E,
@@ -445,7 +446,7 @@ fn serve<E: Engine>(
     }
 }
 
-/// Divides the number of transactions among the workers that have terminals.
+/// Divides the number of transactions of a run among the workers that have terminals.
 fn quotas(transactions: Option<u64>, terminals: &[Vec<Terminal>]) -> Vec<Option<u64>> {
     let Some(all) = transactions else { return vec![None; terminals.len()] };
     let busy = terminals.iter().filter(|t| !t.is_empty()).count().max(1) as u64;
@@ -479,9 +480,9 @@ impl Drop for EndGuard<'_> {
     }
 }
 
-/// Switches the phases and samples the counters until all workers have ended. Calls `look` once per second, and `begins` at
-/// the start of each phase. Returns the samples, true if the user ended the run, and the engine's counters of the
-/// measurement.
+/// Switches the phases and samples the counters until all workers have ended. Calls `look` with the progress once per
+/// second, and `begins` at the start of each phase. Returns the samples, true if the user ended the run, and the engine's
+/// counters of the measurement.
 fn supervise<E: Engine>(
     engine: &E,
     plan: &RunPlan,

@@ -1,4 +1,4 @@
-//! An emulated terminal: a home district, a random stream, a deck of cards.
+//! Emulated terminal: a home district, a random stream and a deck of cards.
 
 use super::{Clock, RunPlan};
 use crate::workload::generate::Random;
@@ -9,28 +9,30 @@ use crate::workload::schema::keys::HistoryKey;
 use crate::workload::schema::rows::Timestamp;
 use crate::workload::settings::ClockKind;
 
-/// First logical date: the start of 2008, in microseconds since 1970.
+/// First logical date: the begin of 2008, in microseconds since 1970.
 const LOGICAL_START: u64 = 1_199_145_600_000_000;
 
-/// An emulated terminal. Without pacing it has no keying or think time: it is ready as soon as it has its response.
+/// An emulated terminal. Without pacing, a terminal has no keying or think time: it is ready for its next transaction as
+/// soon as it has received its response.
 pub struct Terminal {
     number: u32,
     home: (u32, u8),
     random: Random,
     deck: Deck,
-    /// Number of its last transaction: the key of a payment's HISTORY row, and the number of an acknowledgement.
+    /// Number of the terminal's last transaction, used as the key of a payment's HISTORY row and as the number of an
+    /// acknowledgement.
     last: HistoryKey,
-    /// Total number of terminals if dates are logical; `None` for real dates.
+    /// Total number of terminals of the run if dates are logical; `None` for real dates.
     logical: Option<u32>,
-    /// Kind of its next transaction, if already drawn.
+    /// Kind of the terminal's next transaction, if already drawn.
     drawn: Option<Kind>,
-    /// Start of its wait for a worker, in nanoseconds of the run's clock.
+    /// Time at which the terminal became ready for its next transaction, in nanoseconds of the run's clock.
     pub(super) ready_since: u64,
 }
 
 impl Terminal {
-    /// Creates terminal `number` of a run. Terminals are assigned to the warehouses round-robin, and those of a warehouse
-    /// to its districts.
+    /// Creates terminal `number` of a run. Terminals are assigned to the warehouses round-robin, and the terminals of a
+    /// warehouse to its districts round-robin.
     pub fn new(number: u32, run: u32, plan: &RunPlan, scale: &Scale) -> Terminal {
         let w = number % plan.warehouses + 1;
         let d = (number / plan.warehouses % u32::from(scale.districts)) as u8 + 1;
@@ -46,19 +48,19 @@ impl Terminal {
         }
     }
 
-    /// Bytes of a terminal, including its deck.
+    /// Returns the number of bytes of a terminal, including its deck.
     pub(super) fn bytes(mix: Mix) -> usize {
         size_of::<Terminal>() + Deck::heap_bytes(mix)
     }
 
-    /// Number of the worker that serves it.
+    /// Returns the number of the worker that serves the terminal.
     pub(super) fn worker(&self, plan: &RunPlan) -> usize {
         Terminal::worker_of(self.number, plan)
     }
 
-    /// Number of the worker that serves terminal `number`: home warehouse modulo workers. If there are more workers than
-    /// warehouses, the workers of a warehouse divide its terminals. With `Placement::Spread`, the terminals of a warehouse
-    /// are assigned to all workers round-robin.
+    /// Returns the number of the worker that serves terminal `number`: home warehouse modulo number of workers. If there are
+    /// more workers than warehouses, the workers of a warehouse divide its terminals. With `Placement::Spread`, the
+    /// terminals of a warehouse are assigned to all workers round-robin.
     pub(super) fn worker_of(number: u32, plan: &RunPlan) -> usize {
         let (number, warehouses) = (number as usize, plan.warehouses as usize);
         let w = number % warehouses;
@@ -73,24 +75,24 @@ impl Terminal {
         first + warehouses * (number / warehouses % sharing)
     }
 
-    /// Number of its home warehouse.
+    /// Returns the number of the terminal's home warehouse.
     #[inline]
     pub(super) fn warehouse(&self) -> u32 {
         self.home.0
     }
 
-    /// Draws the kind of its next transaction, unless it is already drawn.
+    /// Draws the kind of the terminal's next transaction, unless already drawn. Returns the kind.
     #[inline]
     pub(super) fn draw(&mut self) -> Kind {
         *self.drawn.get_or_insert_with(|| self.deck.draw(&mut self.random))
     }
 
-    /// Sets the kind of its next transaction, drawn from a shared deck.
+    /// Sets the kind of the terminal's next transaction, drawn from a shared deck.
     pub(super) fn deal(&mut self, card: Kind) {
         self.drawn = Some(card);
     }
 
-    /// Input of its next transaction.
+    /// Generates the input of the terminal's next transaction.
     #[inline]
     pub fn next(&mut self, world: &InputSpace, clock: &Clock, now_ns: u64) -> Input {
         let kind = self.draw();
@@ -103,13 +105,13 @@ impl Terminal {
         world.input(&mut self.random, kind, self.home, now, self.last)
     }
 
-    /// A date that is unique in the run and identical in each run.
+    /// Returns the logical date of the terminal's last transaction. The date is unique in the run and the same in every run.
     fn logical_date(&self, terminals: u32) -> Timestamp {
         let number = self.last.sequence * u64::from(terminals) + u64::from(self.number);
         Timestamp::at(LOGICAL_START + number)
     }
 
-    /// Run, terminal and number of its last transaction.
+    /// Returns run, terminal and number of the terminal's last transaction.
     #[inline]
     pub(super) fn last(&self) -> HistoryKey {
         self.last

@@ -1,4 +1,4 @@
-//! Tests of the driver on an engine with late responses and aborts: a wrapper of the floor.
+//! Tests of the driver on a wrapper of the floor engine that delays responses and aborts transactions.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -22,11 +22,11 @@ pub(super) struct LaggingEngine {
     floor: Floor,
     lag: u64,
     victim_every: u64,
-    /// Tickets that were waited for.
+    /// Tickets for whose durability the driver has waited.
     waits: Mutex<Vec<u64>>,
     /// Ticket whose commit fails permanently.
     fails_at: u64,
-    /// Panics at that ticket instead.
+    /// True to panic at the ticket `fails_at` instead of failing.
     panics: bool,
 }
 
@@ -236,15 +236,15 @@ pub(super) fn plan(terminals: u32, length: Length) -> RunPlan {
     }
 }
 
-/// Plan with ten terminals per warehouse.
+/// Creates a plan with ten terminals per warehouse.
 pub(super) fn paced_plan(warehouses: u32, workers: usize) -> RunPlan {
     let length =
         Length { warmup: Duration::from_millis(300), duration: Some(Duration::from_millis(2_000)), transactions: None };
     RunPlan { warehouses, workers, ..plan(10 * warehouses, length) }
 }
 
-/// Teams on an engine without fiber support: fibers switch only between transactions. Each session of this engine counts
-/// its own tickets, so only an engine without lag can serve several sessions.
+/// Tests teams on an engine without fiber support, on which fibers switch only between transactions. Each session of the
+/// test engine counts its own tickets, so only an engine without lag can serve several sessions.
 #[test]
 fn a_team_counts_each_transaction_once() {
     let (fifo, batched) = (Admission::Fifo, Admission::Batched);
@@ -262,7 +262,7 @@ fn a_team_counts_each_transaction_once() {
     keeps_its_figures(run(&engine, &StepsRunner::without_hook(4), &loaded, &plan, None, |_| {}).unwrap());
 }
 
-/// A transaction that panics ends the run for all fibers, including those that wait for it.
+/// A transaction that panics ends the run for all fibers, including fibers that wait for this transaction.
 #[test]
 fn a_panic_in_a_team_ends_the_run_with_its_message() {
     for admission in [Admission::Fifo, Admission::Batched] {
@@ -295,7 +295,8 @@ fn late_answers_and_victims_are_counted_once() {
         let ran = stats.kinds.iter().map(|kind| kind.counters.count).collect::<Vec<_>>();
         assert!((890..=910).contains(&ran[0]) && (850..=870).contains(&ran[1]), "{ran:?}");
         assert!(stats.drawn.new_orders == ran[0] && stats.drawn.payments == ran[1]);
-        // A worker runs one transaction at a time. Waits for durability do not count as run time.
+        // A worker runs one transaction at a time, and waits for durability do not count as run time. The total run time is
+        // therefore bounded by the duration of the run.
         let run_s = stats.kinds.iter().map(|kind| kind.counters.run_ns).sum::<u64>() as f64 / 1e9;
         assert!(run_s > 0.0 && run_s <= stats.seconds(), "{run_s} s of {} s", stats.seconds());
         let checked = check::check(&engine, &loaded, 1, &check::WarehousesDone::default()).unwrap();
@@ -316,7 +317,7 @@ fn late_answers_and_victims_are_counted_once() {
 fn batches_are_of_one_kind_and_arrivals_are_not() {
     let kinds_of = |admission| {
         let (engine, loaded) = lagging_engine(0, u64::MAX, u64::MAX);
-        // Enough terminals that each kind is requested at least `BATCH` times.
+        // The number of terminals is so large that each kind is requested at least `BATCH` times.
         let plan = RunPlan { admission, ..plan(500, count(BATCH as u64)) };
         let measured = run(&engine, &ThreadsRunner, &loaded, &plan, None, |_| {}).unwrap();
         let counts = measured.stats.kinds.iter().map(|kind| kind.counters.count).filter(|count| *count > 0);
@@ -346,7 +347,7 @@ fn every_payment_has_its_own_row() {
         })
         .unwrap();
     assert_eq!(keys.len(), 1_000);
-    // The sequence of each terminal is dense: no retry drew a new number.
+    // The sequence numbers of each terminal have no gaps: no retry drew a new number.
     for terminal in 0..4 {
         let mut of: Vec<u64> = keys.iter().filter(|k| k.1 == terminal).map(|k| k.2).collect();
         of.sort_unstable();

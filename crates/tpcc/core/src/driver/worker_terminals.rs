@@ -1,5 +1,5 @@
-//! State of a worker's terminals: ready, waiting for a response, and the counts. The same for workers that run one
-//! transaction at a time and for teams.
+//! State of a worker's terminals: ready terminals, pending responses, and counts. Used by workers that run one transaction
+//! at a time and by workers with teams.
 
 use std::collections::VecDeque;
 
@@ -15,7 +15,7 @@ use crate::workload::generate::input::{Input, InputSpace};
 use crate::workload::schema::keys::HistoryKey;
 use crate::workload::txn::Verdict;
 
-/// A response that waits until its ticket is durable.
+/// A response that is sent once its ticket is durable.
 struct Pending {
     ticket: Ticket,
     terminal: u32,
@@ -31,7 +31,7 @@ pub struct Job {
     pub warehouse: u32,
     began_ns: u64,
     pub input: Input,
-    /// Number of the transaction; `None` if acknowledgements are not requested.
+    /// Number of the transaction, to be stored in the database; `None` if acknowledgements are disabled.
     pub number: Option<HistoryKey>,
 }
 
@@ -56,7 +56,7 @@ pub enum Next {
     Done,
 }
 
-/// See the module's documentation.
+/// State of a worker's terminals; see the module's documentation.
 pub struct WorkerTerminals<'a, R> {
     terminals: Vec<Terminal>,
     ready: R,
@@ -73,7 +73,7 @@ pub struct WorkerTerminals<'a, R> {
     /// Number of transactions that may still start during the measurement; `None` without a limit.
     quota: Option<u64>,
     measuring_since: Option<u64>,
-    /// Last clock reading.
+    /// Last reading of the run's clock, in nanoseconds.
     now: u64,
     world: &'a InputSpace,
     control: &'a Control,
@@ -81,7 +81,8 @@ pub struct WorkerTerminals<'a, R> {
     clock: Clock,
 }
 
-/// Bytes of a terminal's entries in the queues of ready terminals and of responses. Excludes the terminal itself.
+/// Returns the number of bytes of a terminal's entries in the queues of ready terminals and of responses. Excludes the
+/// terminal itself.
 pub(super) fn place_bytes() -> usize {
     size_of::<Pending>() + QUEUE_BYTES
 }
@@ -171,7 +172,8 @@ impl<'a, R: Ready> WorkerTerminals<'a, R> {
         Next::Run(Job { terminal: index, warehouse, began_ns, input, number })
     }
 
-    /// Action that leads to the response of all started transactions; `None` if all responses are sent.
+    /// Returns the next action while started transactions have not received their responses. `None` if all responses are
+    /// sent.
     fn unanswered(&self) -> Option<Next> {
         if self.under_way > 0 {
             return Some(Next::Idle);
@@ -179,7 +181,7 @@ impl<'a, R: Ready> WorkerTerminals<'a, R> {
         self.pending.back().map(|last| Next::Await(last.ticket))
     }
 
-    /// Records the result of a job. Its response is sent now or once it is durable.
+    /// Records the result of a job. Sends the response now if the ticket is durable, otherwise once it is durable.
     #[inline]
     pub fn ended<S: Session>(&mut self, session: &mut S, job: &Job, end: &JobEnd) {
         self.under_way -= 1;
@@ -196,16 +198,16 @@ impl<'a, R: Ready> WorkerTerminals<'a, R> {
             self.acknowledge(&pending);
             self.acks.flush();
         } else {
-            // Transactions of a team may end in an order other than that of their tickets.
+            // Transactions of a team may end in an order that differs from the order of their tickets.
             let at = self.pending.iter().rposition(|earlier| earlier.ticket <= ticket).map_or(0, |at| at + 1);
             self.pending.insert(at, pending);
             self.ask(session, ticket);
         }
     }
 
-    /// Requests a log flush once at least half of the terminals wait for one; the other half keeps the worker busy
-    /// meanwhile. A request per commit would cause as many flushes as the disk can do, and flushes take CPU time from the
-    /// cores of the workers.
+    /// Requests a log flush once at least half of the terminals wait for a flush. The other half keeps the worker busy
+    /// meanwhile. A request per commit would cause as many flushes as the disk can perform, and flushes take CPU time from
+    /// the cores of the workers.
     #[inline]
     fn ask<S: Session>(&mut self, session: &mut S, ticket: Ticket) {
         if self.requested <= self.durable && self.pending.len() >= self.ready.len() + self.under_way {
@@ -242,12 +244,12 @@ impl<'a, R: Ready> WorkerTerminals<'a, R> {
         Board::add(&self.board.completed, 1);
     }
 
-    /// Returns true during the measurement.
+    /// Returns true if the measurement has begun.
     pub fn is_measuring(&self) -> bool {
         self.measuring_since.is_some()
     }
 
-    /// Number of transactions completed during the measurement.
+    /// Returns the number of transactions completed during the measurement.
     pub fn completed(&self) -> u64 {
         self.stats.completed()
     }

@@ -1,4 +1,4 @@
-//! Implementations of the engine traits that the workload defines.
+//! Engines: implementations of the engine traits that the workload defines.
 
 pub mod floor;
 #[cfg(any(test, feature = "peers"))]

@@ -1,4 +1,4 @@
-//! Check of the free disk space before long work, so that a load of hours does not fail at its end.
+//! Checks the free disk space before long work, so that a load of several hours does not fail at its end.
 
 use std::path::Path;
 
@@ -6,9 +6,9 @@ use crate::workload::error::Error;
 use crate::workload::settings::{Length, StoreConfig};
 
 const MIB: u64 = 1 << 20;
-/// Size of the files of one warehouse after loading, rounded up.
+/// Size of the files per warehouse after loading, in bytes, rounded up.
 const WAREHOUSE: u64 = 120 * MIB;
-/// Size of the log segments, the control file, and the data of the first seconds.
+/// Size of the log segments, the control file and the data of the first seconds of a run, in bytes.
 const MIN_FREE: u64 = 128 * MIB;
 
 /// Fails if the file system of `dir` has too little space to load `warehouses` (0: to run on the existing database). `freed`
@@ -27,7 +27,7 @@ pub fn check(dir: &Path, warehouses: u32, freed: u64) -> Result<(), Error> {
     })
 }
 
-/// Bytes available on the file system of `dir`; `None` if the system does not report them.
+/// Returns the number of bytes available on the file system of `dir`. `None` if the system does not report it.
 pub fn free(dir: &Path) -> Option<u64> {
     // Parts of the path may not exist yet.
     let mut dirs = dir.ancestors().map(|d| if d.as_os_str().is_empty() { Path::new(".") } else { d });
@@ -35,9 +35,9 @@ pub fn free(dir: &Path) -> Option<u64> {
     Some(space.f_bavail.saturating_mul(space.f_frsize))
 }
 
-/// Log bytes per second of a worker: a fast core that never waits for the disk.
+/// Log bytes per second of a worker on a fast core that never waits for the disk.
 const LOG_RATE: u64 = 60 * MIB;
-/// Log bytes per transaction.
+/// Estimated log bytes per transaction.
 const LOG_OF_ONE: u64 = 700;
 /// Ratio of the log size to the size of the new rows.
 const KEPT: u64 = 2;
@@ -58,7 +58,8 @@ pub fn may_fill(store: &StoreConfig, workers: usize, length: &Length) -> Option<
     })
 }
 
-/// Maximum bytes of a run: the log, of which checkpoints free the part older than the last two of them, and the new rows.
+/// Returns the maximum number of bytes that a run writes: the new rows, and the log since the second last checkpoint (older
+/// log is freed).
 fn expected(workers: usize, length: &Length, checkpoint: u64) -> u64 {
     let seconds = length.duration.map(|duration| (length.warmup + duration).as_secs().saturating_add(1));
     let timed = seconds.map(|seconds| seconds.saturating_mul(LOG_RATE).saturating_mul(workers as u64));
@@ -67,7 +68,7 @@ fn expected(workers: usize, length: &Length, checkpoint: u64) -> u64 {
     log.min(checkpoint.saturating_mul(2)).saturating_add(log / KEPT)
 }
 
-/// Fails with the required bytes if fewer are free.
+/// Fails with the number of required bytes if fewer bytes are free.
 fn suffices(free: u64, warehouses: u32) -> Result<(), u64> {
     let need = MIN_FREE + u64::from(warehouses) * WAREHOUSE;
     if free < need { Err(need) } else { Ok(()) }

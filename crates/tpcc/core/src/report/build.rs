@@ -1,10 +1,10 @@
-//! The build of the program: sources, compiler, flags.
+//! Facts about the build of the program: sources, compiler, flags.
 
 use std::sync::OnceLock;
 
 static FACTS: OnceLock<BuildFacts> = OnceLock::new();
 
-/// Facts that the build script of the program's package determines. An unknown fact is empty.
+/// Build facts, determined by the build script of the program's package. An unknown fact is an empty string.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BuildFacts {
     /// Version of the program.
@@ -25,12 +25,12 @@ pub struct BuildFacts {
     pub target: &'static str,
 }
 
-/// Declares the build of this program. Later calls have no effect.
+/// Declares the build facts of this program. Later calls have no effect.
 pub fn declare(facts: BuildFacts) {
     FACTS.get_or_init(|| facts);
 }
 
-/// The declared facts; empty in tests of a library.
+/// Returns the declared build facts. Empty in tests of a library.
 pub(super) fn facts() -> BuildFacts {
     FACTS.get().copied().unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! A run second by second, as CSV.
+//! Time series of a run as CSV, one line per second.
 
 use std::fmt::Write;
 

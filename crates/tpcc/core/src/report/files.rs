@@ -1,4 +1,4 @@
-//! Files of a run besides its JSON: the page, the samples, the histograms.
+//! Output files of a run in addition to its JSON: HTML page, time series (CSV) and latency histograms.
 
 use std::path::Path;
 
@@ -8,10 +8,10 @@ use super::{csv, hdr, model};
 use crate::driver::measure::Stats;
 use crate::workload::error::Error;
 
-/// Renders the page of a run from its JSON object.
+/// Function that renders the HTML page of a run from its JSON object.
 pub type RenderPage = fn(&serde_json::Value) -> String;
 
-/// Open files of a run; `None` for those that were not requested.
+/// Open output files of a run; `None` for files that were not requested.
 pub struct RunFiles {
     page: Option<(OutFile, RenderPage)>,
     csv: Option<OutFile>,
@@ -19,7 +19,7 @@ pub struct RunFiles {
 }
 
 impl RunFiles {
-    /// Opens the files of `--report`, `--csv` and `--hdr`.
+    /// Opens the output files of `--report`, `--csv` and `--hdr`.
     pub fn open(page: Option<(&Path, RenderPage)>, csv: Option<&Path>, hdr: Option<&Path>) -> Result<RunFiles, Error> {
         let render = page.map(|(_, render)| render);
         Ok(RunFiles {
@@ -50,7 +50,7 @@ impl RunFiles {
     }
 }
 
-/// JSON object of the run, as a saved file contains it.
+/// Converts a run to the JSON object that `--json` writes.
 fn value_of(run: &model::Run) -> Result<serde_json::Value, Error> {
     serde_json::from_str(&text_of(run)?).map_err(|e| Error::failed(format!("the page cannot be made: {e}")))
 }

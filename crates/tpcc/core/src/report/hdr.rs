@@ -1,5 +1,6 @@
-//! Times of a run as an interval log of HdrHistogram (V2, compressed), for the HdrHistogram tools. The log has one line per
-//! time and transaction type, with its name as tag. Values are nanoseconds.
+//! Latency histograms of a run as an interval log of HdrHistogram (V2, compressed), for the HdrHistogram tools. The log has
+//! one line for the service times and one for the response times of each transaction type, tagged with the type's name.
+//! Values are nanoseconds.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,8 +14,8 @@ use crate::workload::generate::deck::Kind;
 /// Divisor of maxima in the log: nanoseconds per millisecond, as the tools expect.
 const NS_PER_MS: f64 = 1e6;
 
-/// Formats the log. Each type has its service times (for example tag `new-order`) and its response times (tag
-/// `new-order-response`).
+/// Formats the log. Each transaction type has a line of service times (tag such as `new-order`) and a line of response times
+/// (tag such as `new-order-response`).
 pub(super) fn log(stats: &Stats) -> Result<Vec<u8>, Error> {
     let failed = |what: String| Error::failed(format!("--hdr: the log cannot be made: {what}"));
     let mut text = Vec::new();

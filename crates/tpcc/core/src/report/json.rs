@@ -1,5 +1,5 @@
-//! Destination of `--json`: a file, or stdout (`-`). A file is opened before the work, so that hours of work are not lost
-//! to a path that cannot be written.
+//! Destination of `--json`: a file, or stdout (`-`). A file is opened before the work, so that an unwritable path is
+//! reported before hours of work.
 
 use std::path::Path;
 
@@ -12,11 +12,11 @@ use crate::workload::streams;
 /// Path that means stdout.
 const STDOUT: &str = "-";
 
-/// Destination of one JSON object, written at the end.
+/// Destination of the JSON object that a command writes at its end.
 pub enum JsonOut {
     /// Stdout, with only the object. The summary goes to stderr.
     Stdout,
-    /// A file.
+    /// A file, which receives only the object.
     File(OutFile),
 }
 
@@ -32,7 +32,7 @@ impl JsonOut {
 }
 
 /// Writes the object, if requested, and prints the summary. The summary goes to stderr if stdout has the object or if
-/// `quiet` is set, else to stdout. It is printed even if the object cannot be written.
+/// `quiet` is set, else to stdout. The summary is printed even if the object cannot be written.
 pub fn conclude(json: Option<JsonOut>, value: &impl Serialize, mut summary: String, quiet: bool) -> Result<(), Error> {
     let mut to_stderr = quiet;
     let written = match json {
@@ -53,7 +53,7 @@ pub fn conclude(json: Option<JsonOut>, value: &impl Serialize, mut summary: Stri
     written
 }
 
-/// Formats the object as text.
+/// Formats a value as JSON text.
 pub fn text_of(value: &impl Serialize) -> Result<String, Error> {
     match serde_json::to_string_pretty(value) {
         Ok(text) => Ok(text + "\n"),

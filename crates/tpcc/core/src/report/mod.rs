@@ -39,7 +39,7 @@ use crate::workload::settings::{
 /// First line of every output.
 pub const NOTICE: &str = "derived from TPC-C; not a TPC-C result (deviations: DEVIATIONS.md)";
 
-/// Settings that all commands on the storage engine report.
+/// Returns the settings that all commands on the storage engine report.
 pub fn store_config(command: &str, store: &StoreConfig) -> model::Config {
     model::Config {
         command: command.to_owned(),
@@ -54,7 +54,7 @@ pub fn store_config(command: &str, store: &StoreConfig) -> model::Config {
     }
 }
 
-/// Settings of a run.
+/// Returns the settings of a run for its report.
 pub fn run_config(config: &RunConfig, counts: &ResolvedCounts, loaded: &Loaded) -> model::Config {
     let store = &config.store;
     let base = match config.engine {
@@ -108,7 +108,7 @@ pub fn run_config(config: &RunConfig, counts: &ResolvedCounts, loaded: &Loaded) 
     }
 }
 
-/// Complete report of a run.
+/// Creates the complete report of a run.
 pub fn run(
     config: model::Config,
     machine: machine::Machine,
@@ -172,7 +172,8 @@ pub fn run(
     }
 }
 
-/// Requested and provided large pages: regions of `engine`, the program's code and the stacks of fibers.
+/// Reports the requested and provided large pages of the memory regions of `engine`, of the program's code and of the
+/// fibers' stacks.
 pub fn large_pages(
     asked: LargePages,
     engine: Vec<RegionReport>,
@@ -202,7 +203,7 @@ pub fn large_pages(
     }
 }
 
-/// Hardware and operating system counters.
+/// Converts hardware and operating system counts for the report.
 fn counters(counted: &EventCounts) -> model::EventCounters {
     let of = |kind: Option<Kind>| -> BTreeMap<String, Option<model::EventMean>> {
         let mean = |event| {
@@ -234,9 +235,9 @@ fn counters(counted: &EventCounts) -> model::EventCounters {
     }
 }
 
-/// Team statistics over all workers.
+/// Sums team statistics over all workers.
 fn steps(team_size: usize, teams: &[Statistics]) -> model::Steps {
-    // Mean of means, weighted by their numbers of events.
+    // Mean over all workers: mean of the workers' means, weighted by their numbers of events.
     let mean = |all: &mut dyn Iterator<Item = (f64, u64)>| {
         let (sum, n) = all.fold((0.0, 0), |(sum, n), (mean, of)| (sum + mean * of as f64, n + of));
         (n > 0).then(|| sum / n as f64)
@@ -271,7 +272,7 @@ fn steps(team_size: usize, teams: &[Statistics]) -> model::Steps {
     }
 }
 
-/// Figures of each second.
+/// Converts the samples of each second to a time series.
 fn series(samples: &[Sample]) -> model::ThroughputSeries {
     let log = |of: fn(&LogCounters) -> u64| samples.iter().map(|s| s.figures.log.as_ref().map(of)).collect();
     let pool = |of: fn(&PoolCounters) -> u64| samples.iter().map(|s| s.figures.pool.as_ref().map(of)).collect();
@@ -287,7 +288,7 @@ fn series(samples: &[Sample]) -> model::ThroughputSeries {
     }
 }
 
-/// Quantiles of the curve of times: denser towards the slowest transactions.
+/// Quantiles of the latency curve in the report, denser towards the slowest transactions.
 const SHARES: [f64; 14] = [0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 0.9999, 0.99999, 1.0];
 
 fn transaction(stats: &KindStats) -> model::Transaction {
@@ -311,8 +312,8 @@ fn transaction(stats: &KindStats) -> model::Transaction {
     }
 }
 
-/// Computes a fraction. Returns true if the fraction is within the specification's band (5.5.1.5) or within four standard
-/// deviations of the expected value `asked`.
+/// Returns the fraction `part / of`, and true if the fraction is within the specification's band (5.5.1.5) or within four
+/// standard deviations of the expected value `asked`.
 fn fraction(part: u64, of: u64, asked: f64, band: f64) -> (Option<f64>, bool) {
     if of == 0 {
         return (None, true);
@@ -323,14 +324,14 @@ fn fraction(part: u64, of: u64, asked: f64, band: f64) -> (Option<f64>, bool) {
 }
 
 fn generator(drawn: &GeneratorCounters, warehouses: u32) -> model::Generator {
-    // A single warehouse has no remote one.
+    // With a single warehouse, there is no remote warehouse, so no remote values are expected.
     let remote = |asked: f64| if warehouses > 1 { asked } else { 0.0 };
     let (rollback, a) = fraction(drawn.rollbacks, drawn.new_orders, 0.01, 0.001);
     let (remote_lines, b) = fraction(drawn.remote_lines, drawn.lines, remote(0.01), 0.0005);
     let (remote_payments, c) = fraction(drawn.remote_payments, drawn.payments, remote(0.15), 0.01);
     let (by_name, d) = fraction(drawn.by_name, drawn.customers, 0.6, 0.03);
     let lines_per_order = (drawn.new_orders > 0).then(|| drawn.lines as f64 / drawn.new_orders as f64);
-    // Uniform over 5..=15: the variance of one value is 10.
+    // The number of lines is uniform over 5..=15: the variance of one value is 10.
     let room = 0.5f64.max(4.0 * (10.0 / drawn.new_orders.max(1) as f64).sqrt());
     let e = lines_per_order.is_none_or(|lines| (lines - 10.0).abs() <= room);
     let as_specified = a && b && c && d && e;
@@ -345,13 +346,13 @@ fn log(figures: &EngineFigures, transactions: u64) -> Option<model::Log> {
     })
 }
 
-/// Fraction of page requests that found the page in the pool; `None` without requests.
+/// Returns the fraction of page requests that found the page in the buffer pool. `None` without requests.
 pub fn hit_rate(pool: &PoolCounters) -> Option<f64> {
     let requests = pool.hits + pool.reads;
     (requests > 0).then(|| pool.hits as f64 / requests as f64)
 }
 
-/// Result of the consistency check, for JSON.
+/// Converts the result of the consistency check for JSON.
 pub fn check(checked: &Audit) -> model::Check {
     if checked.interrupted {
         return model::Check::default();
@@ -374,7 +375,7 @@ pub fn check(checked: &Audit) -> model::Check {
     }
 }
 
-/// Rows of each of the nine tables, for JSON.
+/// Returns the number of rows of each of the nine tables, for JSON.
 pub fn rows(checked: &Audit) -> Option<BTreeMap<String, u64>> {
     (!checked.interrupted)
         .then(|| TableId::ALL.iter().zip(checked.rows).map(|(table, rows)| (table.name().to_owned(), rows)).collect())
@@ -390,7 +391,7 @@ mod tests {
         assert!(fraction(3, 100, 0.01, 0.001).1);
         assert!(!fraction(3_000, 100_000, 0.01, 0.001).1);
         assert!(fraction(1_090, 100_000, 0.01, 0.001).1);
-        // No remote values were requested.
+        // Without expected remote values, only a fraction of zero is within the band.
         assert!(fraction(0, 1_000_000, 0.0, 0.0005).1 && !fraction(1_000, 1_000_000, 0.0, 0.0005).1);
     }
 }

@@ -1,5 +1,5 @@
-//! Files that a command reads or writes, by name. A file to write must not be read, be named twice, or belong to a
-//! database.
+//! Registry of the files that a command reads or writes. A file to be written must not be read by the command, be named by
+//! two flags, or belong to a database.
 
 use std::fs;
 use std::io;
@@ -13,11 +13,11 @@ use crate::workload::error::Error;
 static NAMED: Mutex<Vec<NamedFile>> = Mutex::new(Vec::new());
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// A named file.
+/// Registered file of a command.
 struct NamedFile {
     number: u64,
     file: FileIdentity,
-    /// Description of its use, for messages.
+    /// Use of the file, for messages.
     by: String,
 }
 
@@ -59,7 +59,7 @@ fn note(file: FileIdentity, by: String) -> NameGuard {
     NameGuard(number)
 }
 
-/// Registers `path` as a file to read. A missing file is not registered; its reader reports it.
+/// Registers `path` as a file to read. A missing file is not registered: its reader reports the error.
 pub fn to_read(path: &Path) -> Option<NameGuard> {
     let by = format!("the file to read, {}", path.display());
     FileIdentity::of(path).ok().map(|file| note(file, by))
@@ -68,8 +68,8 @@ pub fn to_read(path: &Path) -> Option<NameGuard> {
 /// Registers `path`, the argument of `flag`, as a file to write. Devices and pipes may be named by several flags.
 ///
 /// # Errors
-/// If the file is read, written for another flag, or belongs to a database. An invalid path is not registered; its writer
-/// reports it.
+/// If the file is read, written for another flag, or belongs to a database. An invalid path is not registered: its writer
+/// reports the error.
 pub fn to_write(path: &Path, flag: &str) -> Result<Option<NameGuard>, Error> {
     let is_special = fs::metadata(path).is_ok_and(|metadata| !metadata.is_file());
     let Some(file) = FileIdentity::of(path).ok().filter(|_| !is_special) else { return Ok(None) };
@@ -90,7 +90,7 @@ pub fn to_write(path: &Path, flag: &str) -> Result<Option<NameGuard>, Error> {
     Ok(Some(note(file, format!("what {flag} names"))))
 }
 
-/// Returns true if `path` is a file of a database, or one that the database may create.
+/// Returns true if `path` is a file of a database, or a file that the database may create.
 pub fn is_of_a_database(path: &Path) -> bool {
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let directory = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -1,5 +1,5 @@
-//! Files that are written at the end of the work. They are opened before the work, so that hours of work are not lost to a
-//! path that cannot be written. An existing file keeps its content until the whole new content is on disk.
+//! Output files that are written at the end of the work. They are opened before the work, so that an unwritable path is
+//! reported before hours of work. An existing file keeps its content until the whole new content is on disk.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -11,20 +11,20 @@ use crate::workload::error::Error;
 
 /// An open file that is written at the end of the work.
 pub struct OutFile {
-    /// Path as given.
+    /// Path of the file, as given by the user.
     path: PathBuf,
     to: Destination,
     _name: Option<NameGuard>,
 }
 
 enum Destination {
-    /// A file, to be replaced.
+    /// A regular file, which is replaced.
     Part(Part),
     /// A pipe or a terminal, which has no earlier content.
     Stream(File),
 }
 
-/// Temporary file that replaces the target. Removed on drop if it did not.
+/// Temporary file that replaces the target. Removed on drop if it has not replaced the target.
 struct Part {
     file: File,
     path: PathBuf,
@@ -33,7 +33,7 @@ struct Part {
 
 impl Part {
     fn of(target: PathBuf) -> io::Result<Part> {
-        // A hidden file of this process, in the same directory.
+        // The temporary file is a hidden file of this process, in the directory of the target.
         let mut name = OsString::from(".");
         name.push(target.file_name().unwrap_or_default());
         name.push(format!(".{}.part", std::process::id()));
@@ -41,7 +41,7 @@ impl Part {
         Ok(Part { file: File::create(&path)?, path, target })
     }
 
-    /// Writes the content and replaces the target. A full disk may cause an error only at the sync.
+    /// Writes the content, syncs it and replaces the target. A full disk may cause an error only at the sync.
     fn replace(mut self, content: &[u8]) -> io::Result<()> {
         self.file.write_all(content)?;
         self.file.sync_all()?;
@@ -51,7 +51,7 @@ impl Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        // Fails after a successful rename, because the file is gone.
+        // The removal fails after a successful rename, because the temporary file no longer exists.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -65,7 +65,7 @@ impl OutFile {
     /// Opens `path`, the argument of `flag`, for writing. An existing file keeps its content.
     ///
     /// # Errors
-    /// If the file cannot be written, or must not be: see [`named::to_write`].
+    /// If the file cannot be written, or must not be written (see [`named::to_write`]).
     pub fn open(path: &Path, flag: &str) -> Result<OutFile, Error> {
         let name = named::to_write(path, flag)?;
         let to = Destination::of(path).map_err(|e| {
@@ -82,7 +82,7 @@ impl OutFile {
 
     /// Replaces the whole content and returns the path. On an error the file is unchanged.
     pub fn write(self, content: &[u8]) -> Result<PathBuf, Error> {
-        // A database may have been created here since the file was named.
+        // A database may have been created in this directory since the file was registered.
         if named::is_of_a_database(&self.path) {
             let what = format!("{}: is a file of a database by now, and stays as it is", self.path.display());
             return Err(Error::failed(what));
@@ -103,7 +103,7 @@ impl Destination {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Part::of(path.to_owned()).map(Destination::Part),
             Err(e) => return Err(e),
         };
-        // A file without write permission must not be replaced either.
+        // Opening the file for writing checks the write permission: a file without it must not be replaced.
         let file = OpenOptions::new().write(true).open(path)?;
         if !there.is_file() {
             return Ok(Destination::Stream(file));
@@ -141,7 +141,7 @@ mod tests {
         assert!(error.contains("/no/such/directory/x") && error.contains("--csv"), "{error}");
     }
 
-    /// The device `/dev/full` reports that it is full, like a disk.
+    /// Writes to the device `/dev/full` fail with the error of a full disk.
     #[cfg(target_os = "linux")]
     #[test]
     fn a_full_device_is_named() {

@@ -1,4 +1,4 @@
-//! Progress on stderr: one rewritten line on a terminal, otherwise a line every ten seconds.
+//! Progress display on stderr: one rewritten line on a terminal, otherwise a new line every ten seconds.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -7,19 +7,19 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::workload::streams;
 
-/// Interval between lines if the line cannot be rewritten.
+/// Interval between lines if stderr is not a terminal.
 const EVERY: Duration = Duration::from_secs(10);
 
 /// Progress display on stderr.
 pub enum Progress {
-    /// A terminal.
+    /// Display on a terminal: one line that is rewritten.
     Line(ProgressBar),
-    /// Anything else, with the time of the next line.
+    /// Display on any other destination: new lines. Contains the time when the next line is due.
     Lines(Instant),
 }
 
 impl Progress {
-    /// Creates a display that shows nothing yet.
+    /// Creates a display that does not show anything yet.
     pub fn start() -> Progress {
         if !std::io::stderr().is_terminal() {
             return Progress::Lines(Instant::now() + EVERY);
@@ -31,7 +31,7 @@ impl Progress {
         Progress::Line(bar)
     }
 
-    /// Updates the display. On anything but a terminal, prints the line only if it is due.
+    /// Updates the display with `line`. If stderr is not a terminal, prints the line only if the next line is due.
     pub fn show(&mut self, line: impl FnOnce() -> String) {
         match self {
             Progress::Line(bar) => bar.set_message(line()),

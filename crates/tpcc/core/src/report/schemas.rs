@@ -6,7 +6,7 @@ use super::model::schema_of;
 /// files.
 ///
 /// # Panics
-/// If they differ.
+/// If the schemas differ.
 pub fn assert_published(name: &str, mut schema: schemars::Schema) {
     schema.insert("$id".to_owned(), schema_of(name).into());
     let path = format!("{}/../schema/{name}.schema.json", env!("CARGO_MANIFEST_DIR"));

@@ -10,7 +10,7 @@ use crate::workload::generate::deck::Kind;
 use crate::workload::interrupt;
 use crate::workload::words::{counted, grouped};
 
-/// Summary of a run, from its `--json` object.
+/// Formats the summary of a run, from its `--json` object.
 pub fn run(run: &model::Run, checked: Option<&Audit>) -> String {
     let mut text = String::new();
     // Writing to a `String` cannot fail.
@@ -18,7 +18,7 @@ pub fn run(run: &model::Run, checked: Option<&Audit>) -> String {
     text
 }
 
-/// Note on warehouses without a terminal, if any: terminals are assigned to the warehouses round-robin.
+/// Formats a note on warehouses without a terminal, if there are any. Terminals are assigned to the warehouses round-robin.
 fn unserved(terminals: u32, warehouses: u32) -> String {
     if terminals >= warehouses {
         return String::new();
@@ -179,7 +179,7 @@ fn engine(to: &mut String, config: &model::Config) -> std::fmt::Result {
     )
 }
 
-/// Writes the counters over all transactions, and the reasons why others are missing.
+/// Writes the counters over all transactions, and the reasons why other counters are missing.
 fn counted_events(to: &mut String, events: &model::EventCounters) -> std::fmt::Result {
     let software = &events.software;
     writeln!(
@@ -205,7 +205,7 @@ fn counted_events(to: &mut String, events: &model::EventCounters) -> std::fmt::R
     if turns < 1.0 {
         writeln!(to, "          estimates: counters took turns, and ran {:.0}% of the time or more", 100.0 * turns)?;
     }
-    // Groups counters by reason: most are missing for the same one.
+    // Groups the missing counters by reason, because most counters are missing for the same reason.
     let mut reasons: Vec<&String> = events.reasons.values().collect();
     reasons.sort();
     reasons.dedup();

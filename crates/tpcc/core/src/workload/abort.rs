@@ -19,7 +19,7 @@ pub enum AbortCause {
 }
 
 impl AbortCause {
-    /// All causes.
+    /// All causes of aborts.
     pub const ALL: [AbortCause; 5] = [
         AbortCause::Deadlock,
         AbortCause::Validation,
@@ -28,7 +28,7 @@ impl AbortCause {
         AbortCause::Connection,
     ];
 
-    /// Name for reports.
+    /// Returns the name of the cause, for reports.
     pub fn name(self) -> &'static str {
         match self {
             AbortCause::Deadlock => "deadlock",

@@ -1,5 +1,5 @@
-//! Operations of an engine that the commands need in addition to transactions: opening, loading, closing. An engine that
-//! keeps nothing on disk has nothing to open and always loads.
+//! Operations of an engine that the commands need in addition to transactions: opening, loading, closing. An engine without
+//! files has no database to open and always loads.
 
 use std::ops::ControlFlow;
 
@@ -22,33 +22,33 @@ pub struct StructureReport {
     pub rows: u64,
     /// Number of entries of secondary indexes.
     pub entries: u64,
-    /// The first violations.
+    /// First violations that were found.
     pub findings: Vec<PageFinding>,
-    /// Number of further violations.
+    /// Number of violations in addition to `findings`.
     pub more: u64,
 }
 
 /// A page that violates a structural rule.
 #[derive(Clone, Debug)]
 pub struct PageFinding {
-    /// Name of the rule.
+    /// Name of the violated rule.
     pub rule: String,
-    /// File of the page.
+    /// Name of the file that contains the page.
     pub file: String,
     /// Number of the page in the file.
     pub page: u32,
     /// Description of the violation.
     pub what: String,
-    /// The whole finding in one line.
+    /// Complete finding as one line of text.
     pub line: String,
 }
 
-/// Memory of one purpose, in bytes.
+/// Memory region of one purpose, with sizes in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegionReport {
     /// Purpose of the memory.
     pub name: String,
-    /// Reserved addresses.
+    /// Size of the reserved address range.
     pub bytes: u64,
     /// Resident memory, in pages of any size.
     pub resident: u64,
@@ -57,7 +57,7 @@ pub struct RegionReport {
 }
 
 impl RegionReport {
-    /// Sum of both regions, with the name of the first.
+    /// Returns the sum of both regions, with the name of the first region.
     pub fn sum(a: Option<RegionReport>, b: Option<RegionReport>) -> Option<RegionReport> {
         match (a, b) {
             (Some(a), Some(b)) => Some(RegionReport {
@@ -89,8 +89,8 @@ pub trait Database: Engine + Send + Sized {
         consent: &mut dyn FnMut(&str) -> Result<(), Error>,
     ) -> Result<(), Error>;
 
-    /// Loads `plan` into an empty place. The data is durable on return; the mark of a complete load is written last. Returns
-    /// `None` if `progress` was cancelled.
+    /// Loads `plan` into an empty directory. The data is durable on return, and the mark of a complete load is written last.
+    /// Returns `None` if `progress` was cancelled.
     fn load(
         config: &StoreConfig,
         hook: Option<&Self::Hook>,
@@ -98,10 +98,10 @@ pub trait Database: Engine + Send + Sized {
         progress: &load::RowsDone,
     ) -> Result<Option<Self>, Error>;
 
-    /// Reads the database into memory, as far as it fits.
+    /// Reads the database into memory, or the part of it that fits.
     fn preload(&self) -> Result<(), Error>;
 
-    /// Reads everything that is allocated, used by a table or not, and checks that it is undamaged.
+    /// Reads all allocated storage, used by a table or not, and checks that it is undamaged.
     fn verify(&self) -> Result<(), Error>;
 
     /// Checks the structure of all stored data. `look` receives the number of checked pages and the number of all pages, and
@@ -112,7 +112,7 @@ pub trait Database: Engine + Send + Sized {
     /// read, has cancelled it. No transaction may run meanwhile.
     fn fingerprint(&self, look: &mut dyn FnMut(u64) -> ControlFlow<()>) -> Result<Option<String>, Error>;
 
-    /// Memory of the engine by region; `None` if the engine or the system does not report it.
+    /// Returns the memory regions of the engine. `None` if the engine or the system does not report them.
     fn memory(&self) -> Option<Vec<RegionReport>>;
 
     /// Closes the database. All data is on disk afterwards.

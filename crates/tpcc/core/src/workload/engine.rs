@@ -7,12 +7,12 @@ use crate::workload::generate::input::Input;
 use crate::workload::ops::{Ops, Read};
 use crate::workload::txn::{self, Scratch, StepOrder, TxnResult};
 
-/// Log position that must be durable before an answer may be sent. 0 is always durable.
+/// Log position that must be durable before the response to a terminal may be sent. Position 0 is always durable.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Ticket(pub u64);
 
 impl Ticket {
-    /// Greater than every ticket: the result of [`Session::durable`] if answers need not wait.
+    /// Ticket that is not less than any other. [`Session::durable`] returns it if responses need not wait.
     pub const ALL: Ticket = Ticket(u64::MAX);
 }
 
@@ -20,11 +20,11 @@ impl Ticket {
 pub trait Engine: Sync {
     /// Error of the engine.
     type Error: EngineError;
-    /// Session of a worker; created in the worker's thread and used only there.
+    /// Session of a worker, created and used only in the worker's thread.
     type Session<'a>: Session<Error = Self::Error>
     where
         Self: 'a;
-    /// Reader for the checker. Several may exist at the same time, while no transaction runs.
+    /// Reader for the checker. Several readers may exist at the same time, while no transaction runs.
     type Reader<'a>: Read<Error = Self::Error>
     where
         Self: 'a;
@@ -32,7 +32,7 @@ pub trait Engine: Sync {
     /// Creates the session of the worker with the number `worker`.
     fn session(&self, worker: usize) -> Result<Self::Session<'_>, Self::Error>;
 
-    /// Creates a reader.
+    /// Creates a reader for the checker.
     fn reader(&self) -> Result<Self::Reader<'_>, Self::Error>;
 
     /// Returns the counters since the engine was opened. Called once a second and at both ends of the measured time.
@@ -51,22 +51,22 @@ pub trait Session {
     /// Begins a transaction.
     fn begin(&mut self) -> Result<Self::Transaction<'_>, Self::Error>;
 
-    /// Retries the session's last transaction after an abort. The transaction keeps the age of its first attempt. The oldest
-    /// transaction therefore succeeds, and every transaction does eventually.
+    /// Begins the next attempt of the session's last transaction after an abort. The transaction keeps the age of its first
+    /// attempt. Because the oldest transaction always succeeds, every transaction succeeds eventually.
     fn begin_again(&mut self) -> Result<Self::Transaction<'_>, Self::Error>;
 
-    /// Returns the ticket up to which all answers may be sent. Cheap: called after each transaction.
+    /// Returns the ticket up to which all responses may be sent. Must be cheap, because it is called after each transaction.
     fn durable(&mut self) -> Ticket;
 
     /// Requests that `ticket` become durable soon; does not wait.
     fn request(&mut self, ticket: Ticket);
 
-    /// Waits until `ticket` is durable; returns the result of [`Self::durable`].
+    /// Waits until `ticket` is durable. Returns the result of [`Self::durable`].
     fn wait_for(&mut self, ticket: Ticket) -> Result<Ticket, Self::Error>;
 }
 
-/// An open transaction. Both ends return the ticket that must be durable before the answer is sent: the answer of a
-/// rolled-back order, too, depends on data that other transactions have committed.
+/// An open transaction. Commit and rollback return the ticket that must be durable before the response is sent. A
+/// rolled-back order needs a ticket, too, because its response depends on data that other transactions have committed.
 pub trait OpenTransaction: Ops {
     /// Runs the transaction of `input` except for its final commit or rollback. An engine may run its loops ahead.
     #[inline]
@@ -77,21 +77,21 @@ pub trait OpenTransaction: Ops {
         txn::run(self, steps, input, scratch)
     }
 
-    /// Commits; does not wait for the disk.
+    /// Commits the transaction. Does not wait for the disk.
     fn commit(self) -> Result<Ticket, Self::Error>;
 
-    /// Rolls back.
+    /// Rolls the transaction back.
     fn rollback(self) -> Result<Ticket, Self::Error>;
 }
 
-/// Counters of an engine since it was opened; `None` for a part that the engine does not have.
+/// Counters of an engine since it was opened; `None` for a component that the engine does not have.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EngineFigures {
-    /// Counters of the log.
+    /// Counters of the log; `None` without a log.
     pub log: Option<LogCounters>,
     /// True if the log is written with direct I/O, past the system's cache.
     pub log_direct: Option<bool>,
-    /// Counters of the buffer pool.
+    /// Counters of the buffer pool; `None` without a buffer pool.
     pub pool: Option<PoolCounters>,
     /// Counters of superlatches since the engine was opened; `None` for other latches.
     pub latches: Option<LatchCounters>,
@@ -100,7 +100,7 @@ pub struct EngineFigures {
 }
 
 impl EngineFigures {
-    /// Difference to the earlier counters `before`. The counters of superlatches are not changed.
+    /// Returns the difference from the earlier counters `before`. The counters of superlatches are not subtracted.
     pub fn since(&self, before: &EngineFigures) -> EngineFigures {
         EngineFigures {
             log: self.log.zip(before.log).map(|(now, before)| now.since(&before)),

@@ -1,4 +1,4 @@
-//! Error of a command. Its first line begins with the object that failed; its second line names a remedy.
+//! Error of a command. The first line of its text begins with the object that failed, and the second line names a remedy.
 
 use std::fmt;
 
@@ -12,17 +12,17 @@ pub struct Error {
 }
 
 impl Error {
-    /// Error of the command line; `message` begins with the flag.
+    /// Creates an error of the command line. `message` begins with the flag.
     pub fn usage(message: impl Into<String>) -> Error {
         Error { is_usage: true, message: message.into(), help: None }
     }
 
-    /// Failure of a file, the engine or the run; `message` begins with the object that failed.
+    /// Creates an error for a failure of a file, the engine or the run. `message` begins with the object that failed.
     pub fn failed(message: impl Into<String>) -> Error {
         Error { is_usage: false, message: message.into(), help: None }
     }
 
-    /// Adds a remedy.
+    /// Adds a remedy to the error.
     pub fn help(mut self, help: impl Into<String>) -> Error {
         self.help = Some(help.into());
         self
@@ -33,7 +33,7 @@ impl Error {
         &self.message
     }
 
-    /// Exit status of the command.
+    /// Returns the exit status of the command.
     pub fn status(&self) -> u8 {
         if self.is_usage { 2 } else { 1 }
     }

@@ -6,10 +6,10 @@ use std::sync::{Arc, LazyLock};
 
 use signal_hook::consts::{SIGHUP, SIGTERM};
 
-/// Number of the signal that was received; 0 before.
+/// Number of the received signal; 0 if no signal was received.
 pub static SIGNAL: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
 
-/// Returns the signal that has requested the clean end of all work.
+/// Returns the number of the signal that has requested the clean end of all work. `None` if there was no signal.
 pub fn signal() -> Option<i32> {
     i32::try_from(SIGNAL.load(Ordering::Relaxed)).ok().filter(|&signal| signal != 0)
 }

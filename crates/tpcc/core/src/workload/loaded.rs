@@ -1,4 +1,4 @@
-//! Description of a loaded database, stored with one number per row.
+//! Description of a loaded database, stored in the table META with one number per row.
 
 use zerocopy::little_endian::U64;
 
@@ -12,11 +12,11 @@ use crate::workload::ops::Read;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Fact {
-    /// Written in the last transaction of a load: marks the load as complete. The value is [`LAYOUT`].
+    /// Mark of a complete load, written in the last transaction of the load. The value is [`LAYOUT`].
     LoadMark = 1,
     /// Number of loaded warehouses.
     Warehouses = 2,
-    /// Constant C for last names, as loaded. The constant of a run must keep a legal distance (2.1.6.1).
+    /// Constant C for last names of the load. The constant of a run must have a legal distance from this constant (2.1.6.1).
     CLoad = 3,
     /// Seed of the load.
     Seed = 4,
@@ -35,7 +35,7 @@ pub enum Fact {
 }
 
 impl Fact {
-    /// Key of the fact's row in META.
+    /// Returns the key of the fact's row in META.
     pub fn key(self) -> MetaKey {
         MetaKey { fact: self as u32 }
     }
@@ -58,7 +58,7 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// Rows of META, in key order. They are inserted in one transaction, after all other data is durable.
+    /// Returns the rows of META, in key order. They are inserted in one transaction, after all other data is durable.
     pub fn rows(&self) -> [(MetaKey, RowOf<Meta>); 10] {
         let scale = &self.scale;
         [

@@ -1,5 +1,5 @@
-//! The workload: its tables, values, transactions and consistency conditions, and the traits that an engine implements. It
-//! names no engine.
+//! The workload: tables, values, transactions and consistency conditions, and the traits that an engine implements.
+//! Independent of any engine.
 
 pub mod abort;
 pub mod check;

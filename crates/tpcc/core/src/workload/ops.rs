@@ -26,7 +26,7 @@ pub trait Read {
     /// Calls `f` with the row of `key`; returns `None` if there is no row.
     fn read<T: TableDef, R>(&mut self, key: &T::Key, f: impl FnMut(&RowOf<T>) -> R) -> Result<Option<R>, Self::Error>;
 
-    /// As [`Self::read`], for a closure that reads only the columns of a part.
+    /// Reads a row as [`Self::read`] does, for a closure that reads only the columns of a part.
     fn read_part<P: Part, R>(
         &mut self,
         key: &<P::Table as TableDef>::Key,
@@ -35,8 +35,8 @@ pub trait Read {
         self.read::<P::Table, R>(key, |row| f(&P::of(row)))
     }
 
-    /// As [`Self::read_part`], for several rows. `f` receives the index of the key. Keys without a row are skipped. An
-    /// engine may search for all rows together.
+    /// Reads several rows as [`Self::read_part`] does. `f` receives the position of the key in the list. Keys without a row
+    /// are skipped. An engine may search for all rows together.
     fn read_parts<P: Part>(
         &mut self,
         keys: &[<P::Table as TableDef>::Key],
@@ -53,7 +53,7 @@ pub trait Read {
         f: impl FnMut(&T::Key, &RowOf<T>) -> ControlFlow<()>,
     ) -> Result<(), Self::Error>;
 
-    /// Calls `f` once for each entry `from..=to` of an index, until `f` breaks.
+    /// Calls `f` once for each entry `from..=to` of an index, in the given direction, until `f` breaks.
     fn scan_index<I: IndexDef>(
         &mut self,
         from: &I::Key,
@@ -64,16 +64,16 @@ pub trait Read {
 }
 
 /// Reads and writes of rows by their primary keys: all operations that the loops of transactions need. The steps of a loop
-/// are written once, for transactions and for epochs that run ahead of one.
+/// are written once, for transactions and for epochs that run ahead of a transaction.
 pub trait RowOps {
     /// Error of the engine.
     type Error;
 
-    /// Calls `f` with the row of `key`, as [`Read::read`].
+    /// Calls `f` with the row of `key`, as [`Read::read`] does.
     #[track_caller]
     fn row<T: TableDef, R>(&mut self, key: &T::Key, f: impl FnMut(&RowOf<T>) -> R) -> Result<Option<R>, Self::Error>;
 
-    /// As [`Read::read_part`].
+    /// Reads a part of a row, as [`Read::read_part`] does.
     #[track_caller]
     #[inline(always)]
     fn row_part<P: Part, R>(
@@ -84,7 +84,7 @@ pub trait RowOps {
         self.row::<P::Table, R>(key, |row| f(&P::of(row)))
     }
 
-    /// As [`Read::read_parts`].
+    /// Reads a part of several rows, as [`Read::read_parts`] does.
     #[track_caller]
     #[inline(always)]
     fn row_parts<P: Part>(
@@ -96,7 +96,7 @@ pub trait RowOps {
         keys.iter().enumerate().try_for_each(|(i, key)| self.row_part::<P, _>(key, |part| f(i, part)).map(drop))
     }
 
-    /// As [`Ops::update_part`].
+    /// Updates a row and reads a part, as [`Ops::update_part`] does.
     #[track_caller]
     #[inline(always)]
     fn update_row_part<P: ColdPart, R>(
@@ -107,7 +107,7 @@ pub trait RowOps {
         self.update_row::<P::Table, R>(key, |hot, cold| f(hot, &P::of_cold(cold)))
     }
 
-    /// As [`Ops::update`].
+    /// Updates a row, as [`Ops::update`] does.
     #[track_caller]
     fn update_row<T: TableDef, R>(
         &mut self,
@@ -115,7 +115,7 @@ pub trait RowOps {
         f: impl FnOnce(&mut T::Hot, &T::Cold) -> R,
     ) -> Result<Option<R>, Self::Error>;
 
-    /// As [`Ops::rewrite`].
+    /// Rewrites a row, as [`Ops::rewrite`] does.
     #[track_caller]
     fn rewrite_row<T: TableDef, R>(
         &mut self,
@@ -123,11 +123,11 @@ pub trait RowOps {
         f: impl FnOnce(&mut RowOf<T>) -> R,
     ) -> Result<Option<R>, Self::Error>;
 
-    /// As [`Ops::insert`].
+    /// Inserts a row, as [`Ops::insert`] does.
     #[track_caller]
     fn insert_row<T: TableDef>(&mut self, key: &T::Key, row: &RowOf<T>) -> Result<(), Self::Error>;
 
-    /// As [`Read::scan`].
+    /// Reads the rows of a range, as [`Read::scan`] does.
     #[track_caller]
     fn rows<T: TableDef>(
         &mut self,
@@ -136,7 +136,7 @@ pub trait RowOps {
         f: impl FnMut(&T::Key, &RowOf<T>) -> ControlFlow<()>,
     ) -> Result<(), Self::Error>;
 
-    /// As [`Ops::update_run`].
+    /// Updates the rows of a range, as [`Ops::update_run`] does.
     #[track_caller]
     fn update_rows<T: TableDef>(
         &mut self,
@@ -145,14 +145,14 @@ pub trait RowOps {
         f: impl FnMut(&T::Key, &mut T::Hot, &T::Cold),
     ) -> Result<usize, Self::Error>;
 
-    /// As [`Ops::remove_first`].
+    /// Removes the first row of a range, as [`Ops::remove_first`] does.
     #[track_caller]
     fn remove_first_row<T: TableDef>(&mut self, from: &T::Key, to: &T::Key) -> Result<Option<T::Key>, Self::Error>;
 
-    /// As [`Ops::prefetch`].
+    /// Announces rows, as [`Ops::prefetch`] does.
     fn announce<T: TableDef>(&mut self, keys: &[T::Key]);
 
-    /// As [`Ops::prefetch_part`].
+    /// Announces parts of rows, as [`Ops::prefetch_part`] does.
     #[inline(always)]
     fn announce_part<P: Part>(&mut self, keys: &[<P::Table as TableDef>::Key]) {
         self.announce::<P::Table>(keys);
@@ -262,7 +262,7 @@ pub trait Ops: Read {
         f: impl FnOnce(&mut T::Hot, &T::Cold) -> R,
     ) -> Result<Option<R>, Self::Error>;
 
-    /// As [`Self::update`], for a closure that reads only the cold columns of a part.
+    /// Updates a row as [`Self::update`] does, for a closure that reads only the cold columns of a part.
     fn update_part<P: ColdPart, R>(
         &mut self,
         key: &<P::Table as TableDef>::Key,
@@ -271,9 +271,9 @@ pub trait Ops: Read {
         self.update::<P::Table, R>(key, |hot, cold| f(hot, &P::of_cold(cold)))
     }
 
-    /// Updates hot columns of several rows, with the effect of [`Self::update`] for each key in turn. `f` receives the index
-    /// of the key. A key may occur twice. Returns the number of keys that have a row. An engine may lock all rows first and
-    /// write them together.
+    /// Updates hot columns of several rows, with the effect of [`Self::update`] for each key in turn. `f` receives the
+    /// position of the key in the list. A key may occur twice. Returns the number of keys that have a row. An engine may
+    /// lock all rows first and write them together.
     fn update_many<T: TableDef>(
         &mut self,
         keys: &[T::Key],
@@ -286,14 +286,15 @@ pub trait Ops: Read {
         Ok(rows)
     }
 
-    /// Like [`Self::update`], but `f` may change every column that is in no index. The row keeps its length.
+    /// Changes a row as [`Self::update`] does, but `f` may change every column that is in no index. The row keeps its
+    /// length.
     fn rewrite<T: TableDef, R>(
         &mut self,
         key: &T::Key,
         f: impl FnOnce(&mut RowOf<T>) -> R,
     ) -> Result<Option<R>, Self::Error>;
 
-    /// Updates hot columns of every row of `from..=to`, in ascending order; returns the number of rows.
+    /// Updates hot columns of every row of `from..=to`, in ascending order. Returns the number of rows.
     fn update_run<T: TableDef>(
         &mut self,
         from: &T::Key,
@@ -311,10 +312,10 @@ pub trait Ops: Read {
     /// `None` if there is no row.
     fn remove_first<T: TableDef>(&mut self, from: &T::Key, to: &T::Key) -> Result<Option<T::Key>, Self::Error>;
 
-    /// Announces rows that will be needed soon. Costs little and changes nothing.
+    /// Announces rows that will be needed soon, so that the engine can prefetch them. Costs little and changes nothing.
     fn prefetch<T: TableDef>(&mut self, keys: &[T::Key]);
 
-    /// As [`Self::prefetch`], for the hot columns and this part of the rows.
+    /// Announces the hot columns and this part of rows, as [`Self::prefetch`] does for whole rows.
     fn prefetch_part<P: Part>(&mut self, keys: &[<P::Table as TableDef>::Key]) {
         self.prefetch::<P::Table>(keys);
     }

@@ -1,5 +1,5 @@
-//! Reads of whole files with a size limit. A device or a log that is named by mistake causes an error, instead of filling
-//! the memory of the machine.
+//! Reads whole files with a size limit. A device or a log that is named by mistake causes an error instead of filling the
+//! memory of the machine.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -21,10 +21,10 @@ pub enum ReadError {
     Refused {
         /// Path of the file.
         path: PathBuf,
-        /// Reason that the system gave.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// The file is larger than a file of its kind can be.
+    /// The file is larger than the limit for files of its kind.
     #[error("{}: larger than {}, so not {expected}", path.display(), in_mib(*limit))]
     TooLarge {
         /// Path of the file.

@@ -1,4 +1,5 @@
-//! Settings: the values that a user can select, and the configuration of a command with all defaults filled in.
+//! Settings: the values that a user can select, and the configuration of a command, in which defaults replace missing
+//! values.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,7 +19,7 @@ macro_rules! choice {
         }
 
         impl $name {
-            /// Name on the command line and in reports.
+            /// Returns the name on the command line and in reports.
             pub fn name(self) -> &'static str {
                 match self {
                     $($name::$variant => $text),*
@@ -47,7 +48,7 @@ choice! {
         /// server that speaks PostgreSQL's protocol
         Postgres = "postgres",
     }
-    /// Durability of a commit when it is answered.
+    /// Durability of a commit at the time of its response.
     Durability {
         /// answer once the commit is on disk
         Sync = "sync",
@@ -83,7 +84,7 @@ choice! {
         /// large pages as with try, and for the program's code; an error where that gets none
         Code = "code",
     }
-    /// Division of the load and of the engine's frames among the workers.
+    /// Division of the warehouses and of the engine's buffer frames among the workers.
     Partition {
         /// no division
         None = "none",
@@ -94,14 +95,14 @@ choice! {
         /// warehouses and frames
         Both = "both",
     }
-    /// Driver of the engine's background services.
+    /// Threads that run the engine's background services.
     Background {
         /// threads of the engine's own
         Threads = "threads",
         /// the workers
         Inline = "inline",
     }
-    /// Operations of the transactions of a history.
+    /// Form of a history: the operations of its transactions.
     HistoryForm {
         /// appends to lists and reads of lists
         ListAppend = "list-append",
@@ -133,21 +134,21 @@ choice! {
         /// loops run ahead if a governor measures that this is faster
         Auto = "auto",
     }
-    /// Source of dates.
+    /// Source of the dates that transactions store.
     ClockKind {
         /// time of day
         Real = "real",
         /// transaction numbers
         Logical = "logical",
     }
-    /// Delay between an answer and the terminal's next request.
+    /// Delay between a response and the terminal's next request.
     Pacing {
         /// next request at once after the answer
         None = "none",
         /// next request after the keying and think times of the specification
         Spec = "spec",
     }
-    /// Unit of work that a team of fibers does together.
+    /// Unit of work that a team of fibers executes together.
     TeamUnit {
         /// whole transactions of a kind
         Transaction = "transaction",
@@ -157,7 +158,7 @@ choice! {
 }
 
 impl Switch {
-    /// Returns true for [`Switch::On`].
+    /// Returns true if the switch is [`Switch::On`].
     pub fn is_on(self) -> bool {
         self == Switch::On
     }
@@ -169,14 +170,15 @@ impl Partition {
         matches!(self, Partition::Client | Partition::Both)
     }
 
-    /// Returns true if workers have frames of their own.
+    /// Returns true if workers have buffer frames of their own.
     pub fn divides_server(self) -> bool {
         matches!(self, Partition::Server | Partition::Both)
     }
 }
 
 impl Admission {
-    /// Default: batches if teams run whole transactions or statements together.
+    /// Returns the default admission order: batches of transactions of one kind if workers have teams that execute
+    /// transactions or statements together.
     pub fn default_for(team_size: usize, teams_of: Option<TeamUnit>) -> Admission {
         if team_size > 1 && teams_of.is_some() { Admission::Batched } else { Admission::Fifo }
     }
@@ -187,33 +189,33 @@ impl Admission {
 pub struct StoreConfig {
     /// Directory of the database.
     pub data: PathBuf,
-    /// Number of threads that will have a session.
+    /// Number of threads that will have a session of the engine.
     pub workers: usize,
     /// Size of the buffer pool in MiB.
     pub buffer_pool_mib: u64,
-    /// Durability of a commit when it is answered.
+    /// Durability of a commit at the time of its response.
     pub durability: Durability,
     /// Isolation of all five transactions.
     pub isolation: Isolation,
     /// Kind of page latch.
     pub latches: Latches,
-    /// Number of reader words of a superlatch; `None`: one for each core.
+    /// Number of reader words of a superlatch; `None` for one word per core.
     pub latch_words: Option<usize>,
     /// True if [`super::ops::Ops::prefetch`] is enabled.
     pub prefetch: bool,
-    /// True if the database is read into the pool before the warm-up.
+    /// True if the database is read into the buffer pool before the warm-up.
     pub preload: bool,
     /// Memory that is placed in large pages.
     pub large_pages: LargePages,
-    /// True if each thread places pages in frames of its own home.
+    /// True if each worker thread places pages in its own partition of the buffer frames.
     pub own_frames: bool,
-    /// Driver of the engine's background services.
+    /// Threads that run the engine's background services.
     pub background: Background,
-    /// MiB of log between checkpoints.
+    /// Size of the log between two checkpoints, in MiB.
     pub checkpoint_mib: u64,
     /// True if pages have checksums.
     pub page_checksums: bool,
-    /// Delay of each read of pages in microseconds.
+    /// Simulated delay of each read of pages, in microseconds.
     pub read_delay_us: u64,
     /// Maximum number of concurrent transactions of a worker.
     pub team_size: usize,
@@ -228,7 +230,7 @@ pub enum Scheduling {
     Steps {
         /// Number of concurrent transactions of a worker.
         team_size: usize,
-        /// Unit of work that a team does together.
+        /// Unit of work that a team executes together.
         teams_of: TeamUnit,
         /// Points at which the fibers switch.
         points: SwitchPoints,
@@ -258,7 +260,7 @@ pub enum SiblingPolicy {
 }
 
 impl SiblingPolicy {
-    /// Name on the command line and in reports.
+    /// Returns the name on the command line and in reports.
     pub fn name(self) -> &'static str {
         self.mode().name()
     }
@@ -277,18 +279,18 @@ impl SiblingPolicy {
 /// Points at which a team switches fibers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SwitchPoints {
-    /// The built-in list: the points that proved best.
+    /// Points of the built-in selection, which was found to be best.
     BuiltIn,
     /// All points.
     All,
     /// No points: transactions of a team run one after the other, each to its end.
     None,
-    /// The points that a file lists.
+    /// Points that are listed in a file.
     File(PathBuf),
 }
 
 impl Scheduling {
-    /// Maximum number of concurrent transactions of a worker.
+    /// Returns the maximum number of concurrent transactions of a worker.
     pub fn team_size(&self) -> usize {
         match self {
             Scheduling::Threads => 1,
@@ -297,7 +299,7 @@ impl Scheduling {
         }
     }
 
-    /// Name on the command line and in reports.
+    /// Returns the name on the command line and in reports.
     pub fn name(&self) -> &'static str {
         match self {
             Scheduling::Threads => Scheduler::Threads.name(),
@@ -306,7 +308,7 @@ impl Scheduling {
         }
     }
 
-    /// Unit of work that a team does together; `None` without teams, and without points.
+    /// Returns the unit of work that a team executes together. `None` without teams or without switch points.
     pub fn teams_of(&self) -> Option<TeamUnit> {
         match self {
             Scheduling::Threads | Scheduling::Itas { .. } | Scheduling::Steps { points: SwitchPoints::None, .. } => {
@@ -316,17 +318,17 @@ impl Scheduling {
         }
     }
 
-    /// Policy that selects the next fiber; `None` without sibling groups.
+    /// Returns the policy that selects the next fiber. `None` without sibling groups.
     pub fn policy(&self) -> Option<SiblingPolicy> {
         if let Scheduling::Itas { policy, .. } = self { Some(*policy) } else { None }
     }
 
-    /// Length of a time slice in microseconds; `None` without sibling groups.
+    /// Returns the length of a time slice in microseconds. `None` without sibling groups.
     pub fn slice_us(&self) -> Option<u64> {
         if let Scheduling::Itas { slice_us, .. } = self { Some(*slice_us) } else { None }
     }
 
-    /// Name of the switch points on the command line and in reports; `None` without teams.
+    /// Returns the name of the switch points on the command line and in reports. `None` without teams.
     pub fn points(&self) -> Option<String> {
         match self {
             Scheduling::Threads | Scheduling::Itas { .. } => None,
@@ -336,7 +338,7 @@ impl Scheduling {
 }
 
 impl SwitchPoints {
-    /// Name on the command line and in reports.
+    /// Returns the name on the command line and in reports.
     pub fn name(&self) -> String {
         match self {
             SwitchPoints::BuiltIn => "built-in".to_owned(),
@@ -351,7 +353,7 @@ impl StoreConfig {
     /// Default size of the buffer pool in MiB.
     pub const DEFAULT_POOL_MIB: u64 = 1_024;
 
-    /// Default configuration for the database in `data` and `workers` threads.
+    /// Returns the default configuration for the database in `data` and `workers` threads.
     pub fn defaults(data: &Path, workers: usize) -> StoreConfig {
         StoreConfig {
             data: data.to_owned(),
@@ -373,7 +375,7 @@ impl StoreConfig {
         }
     }
 
-    /// Returns the directory as the user named it.
+    /// Returns the path of the database directory, as given by the user.
     pub fn shown(&self) -> String {
         self.data.display().to_string()
     }
@@ -388,23 +390,23 @@ pub struct RunConfig {
     pub store: StoreConfig,
     /// Scheduling of the transactions of a worker.
     pub scheduling: Scheduling,
-    /// Division among the workers.
+    /// Division of the warehouses and of the engine's buffer frames among the workers.
     pub partition: Partition,
     /// True if each worker is pinned to a core of its own.
     pub pin: bool,
-    /// Requested number of warehouses; `None`: all that are loaded.
+    /// Requested number of warehouses in use; `None` for all loaded warehouses.
     pub warehouses: Option<u32>,
-    /// Requested number of terminals; `None`: ten per warehouse.
+    /// Requested number of terminals; `None` for ten terminals per warehouse.
     pub terminals: Option<u32>,
-    /// True if the number of workers was requested, not taken from the machine.
+    /// True if the user requested a number of workers; false if the number is derived from the machine.
     pub workers_requested: bool,
-    /// Delay between an answer and the terminal's next request.
+    /// Delay between a response and the terminal's next request.
     pub pacing: Pacing,
     /// File for the results of deferred Deliveries; `None` without pacing.
     pub delivery_results: Option<PathBuf>,
-    /// Length of the run.
+    /// Length of the warm-up and of the measurement.
     pub length: Length,
-    /// Shares of the kinds of transactions.
+    /// Transaction mix: shares of the kinds of transactions.
     pub mix: Mix,
     /// Order of the steps of a transaction.
     pub steps: StepOrder,
@@ -412,23 +414,23 @@ pub struct RunConfig {
     pub admission: Admission,
     /// Speculative execution of the loops of transactions.
     pub speculate: Speculate,
-    /// Number of threads that a loop runs on.
+    /// Number of threads on which a speculative loop runs.
     pub epoch_workers: usize,
-    /// Source of dates.
+    /// Source of the dates that transactions store.
     pub clock: ClockKind,
     /// Seed of the random number generator.
     pub seed: u64,
-    /// True if workers read counters of the processor and the system.
+    /// True if workers read hardware and operating system counters.
     pub counters: bool,
     /// True if the database is checked after the run.
     pub check: bool,
     /// True if acknowledgements are printed, and written to the database.
     pub acks: bool,
-    /// File for the whole result in JSON.
+    /// File for the complete result in JSON.
     pub json: Option<PathBuf>,
     /// File for the HTML page.
     pub report: Option<PathBuf>,
-    /// File for the values of each second (CSV).
+    /// File for the time series with one line per second (CSV).
     pub csv: Option<PathBuf>,
     /// File for the latencies (HdrHistogram log).
     pub hdr: Option<PathBuf>,
@@ -437,7 +439,7 @@ pub struct RunConfig {
 /// Values of `run` that depend on the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResolvedCounts {
-    /// Number of warehouses that take part.
+    /// Number of warehouses in use.
     pub warehouses: u32,
     /// Total number of terminals.
     pub terminals: u32,
@@ -446,10 +448,11 @@ pub struct ResolvedCounts {
 }
 
 impl RunConfig {
-    /// Number of terminals per warehouse if it is not requested (4.2.2).
+    /// Default number of terminals per warehouse (4.2.2).
     pub const TERMINALS_OF_A_WAREHOUSE: u32 = 10;
 
-    /// Placement of the terminals of a warehouse: that of the policy of sibling groups, otherwise that of the partition.
+    /// Returns the placement of the terminals of a warehouse. The policy of sibling groups determines the placement if there
+    /// is one, otherwise the partition.
     pub fn placement(&self) -> itas::Placement {
         match self.scheduling.policy() {
             Some(policy) => policy.mode().placement(),
@@ -458,7 +461,7 @@ impl RunConfig {
         }
     }
 
-    /// Number of warehouses to load if there is no database.
+    /// Returns the number of warehouses to load if there is no database.
     pub fn warehouses_to_load(&self) -> u32 {
         self.warehouses.unwrap_or(1)
     }
@@ -490,10 +493,10 @@ impl RunConfig {
 /// Length of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Length {
-    /// Time before the measurement starts.
+    /// Duration of the warm-up before the measurement.
     pub warmup: Duration,
-    /// Measured time; `None`: no limit.
+    /// Duration of the measurement; `None` without a time limit.
     pub duration: Option<Duration>,
-    /// Exact number of measured transactions; `None`: no limit.
+    /// Exact number of measured transactions; `None` without a limit of their number.
     pub transactions: Option<u64>,
 }

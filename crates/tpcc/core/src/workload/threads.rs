@@ -1,5 +1,5 @@
-//! Threads of a command. Either all requested threads start, or those that have started end, and an error names the limit
-//! that was reached.
+//! Starts the threads of a command. If a requested thread cannot be started, the threads started before it end without work,
+//! and an error names the limit that was reached.
 
 use std::io;
 use std::panic::resume_unwind;
@@ -8,10 +8,10 @@ use std::thread::{Builder, Scope, ScopedJoinHandle};
 
 use crate::workload::error::Error;
 
-/// Remedy for refused threads.
+/// Remedy if the system refuses to start a thread.
 const MORE: &str = "allow more (ulimit -u; pids.max of a container), or ask for fewer";
 
-/// The system gave fewer threads than a command needs.
+/// Error: the system provided fewer threads than a command needs.
 #[derive(Debug, thiserror::Error)]
 #[error("the system gave {given} of {wanted} threads ({source}); {MORE}")]
 pub struct SpawnError {
@@ -19,7 +19,7 @@ pub struct SpawnError {
     wanted: usize,
     /// Number of threads that started.
     given: usize,
-    /// Error of the next thread.
+    /// Error of starting the next thread.
     source: io::Error,
 }
 
@@ -39,7 +39,7 @@ impl From<SpawnError> for Error {
 /// Error of work on several threads.
 #[derive(Debug, thiserror::Error)]
 pub enum SharedWorkError<E> {
-    /// The system gave too few threads; nothing was done.
+    /// The system provided too few threads. No work was begun.
     #[error(transparent)]
     Threads(SpawnError),
     /// The work failed.
@@ -48,7 +48,7 @@ pub enum SharedWorkError<E> {
 }
 
 impl<E> SharedWorkError<E> {
-    /// Returns the error of a command; `convert` converts an error of the work.
+    /// Converts to the error of a command. `convert` converts an error of the work.
     pub fn into_error(self, convert: impl FnOnce(E) -> Error) -> Error {
         match self {
             SharedWorkError::Threads(error) => error.into(),
@@ -63,7 +63,7 @@ pub struct ThreadHandle<'scope, T>(ScopedJoinHandle<'scope, Option<T>>);
 impl<T> ThreadHandle<'_, T> {
     /// Waits for the end of the thread. If the thread has panicked, the error is the payload of the panic.
     pub fn join(self) -> std::thread::Result<T> {
-        // A thread has no result only if its work was cancelled; no caller has the handle of such a thread.
+        // A thread has no result only if its work was cancelled, and no caller has the handle of such a thread.
         self.0.join().and_then(|result| result.ok_or_else(|| Box::new("a thread that did not begin") as _))
     }
 
@@ -73,7 +73,7 @@ impl<T> ThreadHandle<'_, T> {
     }
 }
 
-/// Runs each of `works` on a thread of its own. The thread's name is `name` and its number. No work begins before all
+/// Runs each closure of `works` on a thread of its own. A thread's name is `name` and its number. No work begins before all
 /// threads exist.
 ///
 /// # Errors
@@ -128,7 +128,7 @@ pub fn unjoined(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), 
     thread.map(drop).map_err(SpawnError::of_one)
 }
 
-/// Runs each of `works` on a thread of its own; returns their results in the same order.
+/// Runs each closure of `works` on a thread of its own. Returns their results in the same order.
 ///
 /// # Errors
 /// [`SpawnError`]: no work was begun.
@@ -146,8 +146,8 @@ pub fn run_each<T: Send, F: FnOnce() -> T + Send>(
     })
 }
 
-/// Runs `work` on the calling thread and on `others` more threads. Each call takes parts of a shared task until none is
-/// left.
+/// Runs `work` on the calling thread and on `others` more threads. Each call of `work` takes parts of a shared task until no
+/// part is left.
 ///
 /// # Errors
 /// [`SpawnError`]: no work was begun.
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_name_that_no_thread_can_have_lets_none_begin() {
-        // The only refusal that a test can cause: Rust refuses zeros in names.
+        // A test can cause a failed start only by a zero byte in the thread's name, which Rust rejects.
         let refused =
             std::panic::catch_unwind(|| std::thread::scope(|scope| spawn_all(scope, "a\0b", [|| ()]).is_err()));
         assert!(refused.unwrap_or(true));

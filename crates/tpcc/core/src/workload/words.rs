@@ -1,4 +1,4 @@
-//! Formatting of numbers.
+//! Formatting of numbers as text.
 
 /// Formats a number with thousands separators: "1,234,567".
 pub fn grouped(number: u64) -> String {

@@ -1,4 +1,4 @@
-//! Cores that replay a recording, each with its own clock, and wait for lines of each other.
+//! Replay of a recording on modelled cores. Each core has its own clock and waits for cache lines that other cores hold.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -14,9 +14,9 @@ const LINE_SHIFT: u32 = 6;
 pub(crate) struct CoreModel {
     /// Number of cores, 1 to 64.
     pub cores: usize,
-    /// Number of cores of a node: cores near each other.
+    /// Number of cores of a node. Transfers between cores of a node take `near_ns`.
     pub node: usize,
-    /// Mean time of an instruction, including all stalls except those for lines of other cores.
+    /// Mean time of an instruction, including all stalls except stalls for lines of other cores.
     pub instruction_ns: f64,
     /// Time of a transfer of a line from a core of the same node.
     pub near_ns: f64,
@@ -24,37 +24,37 @@ pub(crate) struct CoreModel {
     pub upgrade_ns: f64,
     /// Minimum time for which a core keeps a line that has arrived while the request of another core is pending.
     pub hold_ns: f64,
-    /// Factor of the time of transfers and upgrades between nodes.
+    /// Factor by which a transfer or an upgrade between nodes takes longer than one within a node.
     pub far: f64,
 }
 
 /// Assignment of transactions to cores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Assignment {
-    /// Transactions of some homes: core number modulo number of homes.
+    /// A core runs the transactions of one home: its core number modulo the number of homes.
     ByHome,
-    /// All transactions.
+    /// Every core runs all transactions.
     Spread,
 }
 
-/// Outcome of the accesses to lines of one kind, per transaction.
+/// Counts and wait time of the accesses to lines of one kind, per transaction.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(crate) struct KindFigures {
     pub accesses: f64,
-    /// Transfers from another core of the same node (`near`) and of other nodes (`far`), upgrades of shared copies to
-    /// exclusive included.
+    /// Number of transfers from cores of the same node (`near`) and of other nodes (`far`), including upgrades of shared
+    /// copies to exclusive.
     pub near: f64,
     pub far: f64,
-    /// Transfers and upgrades that invalidated the copies of other cores.
+    /// Number of transfers and upgrades that invalidated the copies of other cores.
     pub invalidations: f64,
-    /// Accesses to lines that no core held.
+    /// Number of accesses to lines that no core held.
     pub cold: f64,
-    /// Time that cores waited for lines.
+    /// Time that cores waited for lines, in nanoseconds.
     pub wait_ns: f64,
 }
 
 impl KindFigures {
-    /// Number of lines from other cores.
+    /// Returns the number of transfers and upgrades within nodes and between nodes.
     pub(crate) fn transfers(&self) -> f64 {
         self.near + self.far
     }
@@ -81,14 +81,15 @@ impl KindFigures {
 pub(crate) struct ReplayResult {
     /// Transactions per second of all cores together.
     pub per_second: f64,
-    /// Figures per transaction of each kind of line, in the order of [`Recording::kinds`].
+    /// Counts and wait times per transaction, for each kind of line in the order of [`Recording::kinds`].
     pub kinds: Vec<KindFigures>,
-    /// Wait time of cores for each line, nanoseconds per transaction, in descending order, with the kind of the line.
+    /// Wait time of all cores for each line, in nanoseconds per transaction and in descending order, with the kind of the
+    /// line.
     pub lines: Vec<(f64, u8)>,
 }
 
 impl ReplayResult {
-    /// Sum over all kinds.
+    /// Returns the sum over all kinds of lines.
     pub(crate) fn all(&self) -> KindFigures {
         let mut all = KindFigures::default();
         self.kinds.iter().for_each(|kind| all.add(kind));
@@ -99,23 +100,24 @@ impl ReplayResult {
 #[derive(Default)]
 struct CachedLine {
     holders: Holders,
-    /// Previous holders, which keep the line until the request that took it arrives, and the time of that arrival.
+    /// Holders before the last transfer. They keep the line until the transfer request arrives at `lost_ps`, in picoseconds.
     previous: Holders,
     lost_ps: u64,
-    /// Arrival of the line at its last destination.
+    /// Time at which the line arrives at its last destination, in picoseconds.
     arrival_ps: u64,
-    /// Wait time of cores for the line during the measured pass.
+    /// Total time that cores waited for the line during the measured pass, in picoseconds.
     waited_ps: u64,
     kind: u8,
 }
 
 struct ReplayCore {
-    /// Indices of the recorded transactions that the core runs over and over.
+    /// Indices of the recorded transactions, which the core runs repeatedly.
     transactions: Vec<usize>,
-    /// Current transaction, counted from the start of the run, and current access of that transaction.
+    /// Number of the current transaction, counted from the start of the run, and index of the current access in that
+    /// transaction.
     transaction: usize,
     access: usize,
-    /// Start and duration (picoseconds) of the measured pass.
+    /// Start time and duration of the measured pass, in picoseconds.
     began_ps: u64,
     took_ps: Option<u64>,
 }
@@ -138,7 +140,7 @@ struct Replay<'a> {
     kinds: Vec<KindFigures>,
 }
 
-/// Hasher of line numbers: a multiplication spreads them.
+/// Hasher of line numbers. A multiplication distributes the numbers over the hash values.
 #[derive(Clone, Copy, Default)]
 struct LineHasher(u64);
 type BuildLineHasher = std::hash::BuildHasherDefault<LineHasher>;
@@ -158,7 +160,7 @@ impl std::hash::Hasher for LineHasher {
 }
 
 /// Replays a recording. Each core makes one pass over its transactions to warm up its cache, and a second pass that is
-/// measured. None if there is nothing to replay.
+/// measured. Returns `None` if there is nothing to replay.
 ///
 /// # Panics
 /// If the machine has no cores, or more than 64.
@@ -170,7 +172,7 @@ pub(crate) fn replay(recording: &Recording, machine: CoreModel, assignment: Assi
         let is_ours = |home: usize| assignment == Assignment::Spread || home == core % homes;
         let mut transactions: Vec<usize> =
             (0..recording.transactions.len()).filter(|n| is_ours(recording.transactions[*n].home as usize)).collect();
-        // Cores with the same transactions begin at different ones.
+        // Cores that run the same transactions begin at different transactions.
         let (number, sharing) = match assignment {
             Assignment::Spread => (core, machine.cores),
             Assignment::ByHome => (core / homes, machine.cores.div_ceil(homes)),
@@ -207,7 +209,7 @@ pub(crate) fn replay(recording: &Recording, machine: CoreModel, assignment: Assi
 }
 
 impl Replay<'_> {
-    /// Executes one access of a core, or the end of a transaction. Returns the time of the core's next step.
+    /// Executes the next access of a core, or the end of its transaction. Returns the time of the core's next step.
     fn step(&mut self, number: usize, core: &mut ReplayCore, now: u64) -> u64 {
         let recording = self.recording;
         let transaction = &recording.transactions[core.transactions[core.transaction % core.transactions.len()]];
@@ -308,7 +310,8 @@ mod tests {
     const MACHINE: CoreModel =
         CoreModel { cores: 2, node: 2, instruction_ns: 1.0, near_ns: 100.0, upgrade_ns: 60.0, hold_ns: 0.0, far: 4.0 };
 
-    /// One transaction for each home with these accesses: 10 instructions before each access, and 10 after the last.
+    /// Returns a recording with one transaction for each home. Each transaction has 10 instructions before each access, and
+    /// 10 after the last access.
     fn recording(homes: u32, per_worker: u64, accesses: &[(u64, AccessKind)]) -> Recording {
         let access = |&(address, operation)| LineAccess { address, kind: 0, operation, instructions_before: 10 };
         let transaction = |home| RecordedTransaction {
@@ -387,14 +390,14 @@ mod tests {
         let mut change_at = |core, now| replay.access(core, &change, now, true);
         // The first core fetches the line from memory and has it at 100 ns.
         assert_eq!(change_at(0, 0), 100_000);
-        // The second core requests it at 200 ns: the request arrives at 250 ns, the line at 300 ns.
+        // The second core requests the line at 200 ns: the request arrives at 250 ns, the line at 300 ns.
         assert_eq!(change_at(1, 200_000), 300_000);
         // The first core keeps the line until 250 ns. Then it requests the line, which the second core holds when the
         // request arrives.
         assert_eq!(change_at(0, 249_000), 249_000);
         assert_eq!(change_at(0, 250_000), 350_000);
-        // The third core's request arrives at 305 ns, before the line is back at the first core: it is served at 350 ns,
-        // when the first core has the line.
+        // The third core's request arrives at 305 ns, before the line is back at the first core. The request is served at
+        // 350 ns, when the first core has the line.
         assert_eq!(change_at(2, 255_000), 400_000);
         let KindFigures { accesses, near, invalidations, cold, wait_ns, .. } = replay.kinds[0];
         assert_eq!((accesses, cold, near, invalidations), (5.0, 1.0, 3.0, 3.0));

@@ -1,4 +1,4 @@
-//! MESI for one line: the cores that hold it and their states.
+//! MESI protocol for one cache line: the cores that hold the line, and their states.
 //!
 //! | state of a core | states of the others |
 //! | --- | --- |
@@ -6,10 +6,10 @@
 //! | Shared | Shared or Invalid |
 //! | Invalid | any |
 
-/// Maximum number of cores: one bit each.
+/// Maximum number of cores. Each core takes one bit of a mask of 64 bits.
 pub(super) const MOST_CORES: usize = 64;
 
-/// Holders of one line among the private caches.
+/// Cores whose private caches hold one line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Holders {
     /// Bit mask of the cores that hold the line.
@@ -23,16 +23,16 @@ pub(super) struct Holders {
 pub(super) enum AccessSource {
     /// The core held the line in a state that allows the access.
     Hit,
-    /// The core held a copy; the copies of these other cores were invalidated.
+    /// The core held a shared copy and wrote. The copies of these other cores (a bit mask) were invalidated.
     Upgrade(u64),
-    /// One of these cores transferred the line; a write invalidated their copies.
+    /// One of these cores (a bit mask) transferred the line. A write also invalidated their copies.
     Cores(u64),
     /// No core held the line.
     Memory,
 }
 
 impl Holders {
-    /// Returns true if the core can make the access without a request to other cores.
+    /// Returns true if the core can perform the read or write without a request to other cores.
     pub(super) fn allow(self, core: usize, writes: bool) -> bool {
         let own = 1 << core;
         if writes { self.cores == own } else { self.cores & own != 0 }
@@ -52,7 +52,7 @@ impl Holders {
         if writes {
             *self = Holders { cores: own, modified: true };
         } else {
-            // An owner of a modified line transfers its data and keeps a clean copy.
+            // The owner of a modified line transfers the data and keeps a clean copy.
             self.modified &= others == 0;
             self.cores |= own;
         }

@@ -13,13 +13,13 @@ use storage::measure::MeasuredPage;
 use tpcc_core::driver::hardware::cores;
 use tpcc_core::workload::threads;
 
-/// Steps between two checks of the clock.
+/// Number of steps between two checks of the clock.
 const STEPS_PER_CHECK: u64 = 64;
 
 /// Maximum share of the time that a thread may be off its core. A measurement with a larger share is discarded.
 const MAX_OFF_CORE_SHARE: f64 = 0.05;
 
-/// Changes of one word by threads, each on its own core and without other work.
+/// Rate of changes of one shared word by threads. Each thread runs on its own core, without other work.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Changes {
     /// Mean nanoseconds between two changes by the same thread.
@@ -28,7 +28,8 @@ pub(crate) struct Changes {
     pub in_a_row: f64,
 }
 
-/// Measures changes by `threads` threads. None as for [`one_page_read_ns`].
+/// Measures atomic changes of one word by `threads` threads for `time`. Returns `None` in the same cases as
+/// [`one_page_read_ns`].
 pub(crate) fn changes(threads: u32, time: Duration) -> Option<Changes> {
     changes_of(threads, time, |word| word.fetch_add(1, Ordering::SeqCst))
 }
@@ -62,8 +63,8 @@ fn changes_of(threads: u32, time: Duration, change: impl Fn(&AtomicU64) -> u64 +
     Some(Changes { ns, in_a_row: steps as f64 / runs.max(1) as f64 })
 }
 
-/// Mean nanoseconds of a page read under a kind of latch by `threads` threads, each of which has its own page. None as for
-/// [`one_page_read_ns`].
+/// Returns the mean nanoseconds per page read under a kind of latch by `threads` threads, each of which has its own page.
+/// Returns `None` in the same cases as [`one_page_read_ns`].
 pub(crate) fn own_page_read_ns(kind: LatchKind, threads: u32, time: Duration) -> Option<f64> {
     let pages: Vec<MeasuredPage> = (0..threads).map(|_| MeasuredPage::new(kind)).collect();
     step_ns(threads, time, |thread| {
@@ -71,8 +72,8 @@ pub(crate) fn own_page_read_ns(kind: LatchKind, threads: u32, time: Duration) ->
     })
 }
 
-/// Mean nanoseconds of a page read by `threads` threads that all read one page, each on its own core. None if there are
-/// fewer cores, or if another program ran on one of them.
+/// Returns the mean nanoseconds per page read by `threads` threads that all read one page, each on its own core. Returns
+/// `None` if there are fewer cores than threads, or if another program ran on one of the cores.
 pub(crate) fn one_page_read_ns(kind: LatchKind, threads: u32, time: Duration) -> Option<f64> {
     let page = Box::new(MeasuredPage::new(kind));
     step_ns(threads, time, |_| {
@@ -80,12 +81,12 @@ pub(crate) fn one_page_read_ns(kind: LatchKind, threads: u32, time: Duration) ->
     })
 }
 
-/// Mean nanoseconds of a step when all threads take steps for `time`.
+/// Runs `step` repeatedly on all threads for `time`. Returns the mean duration of a step in nanoseconds.
 fn step_ns(threads: u32, time: Duration, step: impl Fn(usize) + Sync) -> Option<f64> {
     steps_ns(threads, time, |thread| thread, |thread| step(*thread)).map(|(ns, _)| ns)
 }
 
-/// Like [`step_ns`], with a value of type `T` for each thread. Returns these values, too.
+/// Like [`step_ns`], with a value of type `T` for each thread. Also returns these values.
 fn steps_ns<T: Send>(
     threads: u32,
     time: Duration,
@@ -103,7 +104,7 @@ fn steps_ns<T: Send>(
             (0..STEPS_PER_CHECK).for_each(|_| step(&mut own));
             steps += STEPS_PER_CHECK;
             let elapsed = start.elapsed();
-            // The first thread past `time` stops the others, so that none runs alone at the end.
+            // The first thread past `time` stops the others, so that no thread runs alone at the end.
             if is_over.load(Ordering::Relaxed) || elapsed >= time {
                 is_over.store(true, Ordering::Relaxed);
                 break elapsed;
@@ -118,7 +119,7 @@ fn steps_ns<T: Send>(
     Some((ns.iter().sum::<f64>() / f64::from(threads), own))
 }
 
-/// Processor time of this thread.
+/// Returns the processor time of this thread.
 fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
@@ -138,7 +139,7 @@ mod tests {
                 own_page_read_ns(LatchKind::Super, threads, time),
                 one_page_read_ns(LatchKind::Plain, threads, time),
             ];
-            // The result is None if other programs use the cores.
+            // The result is `None` if other programs use the cores.
             assert!(found.into_iter().flatten().all(|ns| ns > 0.1), "{found:?}");
         }
     }

@@ -9,45 +9,45 @@ use crate::footprint::lines::Lines;
 use crate::footprint::operand::AccessKind;
 use tpcc_core::workload::error::Error;
 
-/// Kind of shared lines.
+/// Kind of shared cache line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct LineKind {
     /// Name of the kind, as in `storage::measure::SharedLines`.
     pub name: String,
-    /// Distance in bytes from the lines of one worker to those of the next; 0 if all workers use the same lines.
+    /// Distance in bytes between the lines of consecutive workers; 0 if all workers use the same lines.
     pub per_worker: u64,
 }
 
-/// An access to a shared line.
+/// An access to a shared cache line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LineAccess {
-    /// Address in the recorded worker.
+    /// Address that the recorded worker accessed.
     pub address: u64,
     /// Index of the line's kind in [`Recording::kinds`].
     pub kind: u8,
     pub operation: AccessKind,
-    /// Instructions since the previous access.
+    /// Number of instructions since the previous access.
     pub instructions_before: u32,
 }
 
 /// A recorded transaction.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct RecordedTransaction {
-    /// Home warehouse of the terminal, from 0.
+    /// Home warehouse of the terminal, counted from 0.
     pub home: u32,
-    /// Accesses, in order.
+    /// Accesses to shared lines, in order.
     pub accesses: Vec<LineAccess>,
-    /// Instructions after the last access.
+    /// Number of instructions after the last access.
     pub instructions_after: u32,
 }
 
 impl RecordedTransaction {
-    /// Work before the first access.
+    /// Returns the time of the instructions before the first access. `work` converts a number of instructions to a time.
     pub(super) fn first_work(&self, work: impl Fn(u32) -> u64) -> u64 {
         self.accesses.first().map_or(0, |access| work(access.instructions_before))
     }
 
-    /// Number of instructions of the transaction.
+    /// Returns the number of instructions of the transaction.
     pub(crate) fn instructions(&self) -> u64 {
         u64::from(self.instructions_after)
             + self.accesses.iter().map(|access| u64::from(access.instructions_before)).sum::<u64>()
@@ -61,17 +61,18 @@ pub(crate) struct Recording {
     pub transactions: Vec<RecordedTransaction>,
 }
 
-/// Parameters of a recording.
+/// Parameters of a recording of transactions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecordingPlan<'a> {
-    /// Kind of page latch: an argument of `--latches`.
+    /// Page latch kind, as an argument of `--latches`.
     pub latches: &'a str,
-    /// Number of warehouses, and terminals of each.
+    /// Number of warehouses, and number of terminals of each warehouse.
     pub warehouses: u32,
     pub terminals: u32,
-    /// Transactions before the recording, which promote hot latches.
+    /// Number of transactions that run before the recording, so that hot latches are promoted.
     pub warm_up: u64,
-    /// Every `each`-th transaction is recorded, at most `transactions` in all.
+    /// Interval of the recorded transactions: every `each`-th transaction is recorded, until there are `transactions` of
+    /// them.
     pub each: u64,
     pub transactions: usize,
     pub seed: u64,
@@ -154,7 +155,7 @@ impl Recording {
         Ok(Recording { kinds, transactions })
     }
 
-    /// Mean number of instructions of a transaction.
+    /// Returns the mean number of instructions of a transaction.
     pub(crate) fn instructions(&self) -> f64 {
         let all: u64 = self.transactions.iter().map(RecordedTransaction::instructions).sum();
         all as f64 / self.transactions.len().max(1) as f64

@@ -156,7 +156,7 @@ pub fn files(base: &Path, new: &Path, may_differ: &[String]) -> Result<ComparedR
     })
 }
 
-/// Calls `of` for each percentile of each transaction type; types without percentiles are left out.
+/// Calls `of` for each percentile of each transaction type. Omits transaction types without percentiles.
 fn latencies(of: impl Fn(&str, &str) -> Option<LatencyPair>) -> BTreeMap<String, BTreeMap<String, LatencyPair>> {
     let kinds = Kind::ALL.into_iter().map(|kind| {
         let all = PERCENTILES.into_iter().filter_map(|(name, key)| Some((name.to_owned(), of(kind.name(), key)?)));

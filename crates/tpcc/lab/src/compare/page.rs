@@ -15,7 +15,7 @@ use tpcc_core::report::model::Provenance;
 use tpcc_core::workload::generate::deck::Kind;
 use tpcc_core::workload::words::grouped;
 
-/// Page of two sets of flags whose runs alternated.
+/// Returns the HTML page of two sets of flags whose runs alternated.
 pub fn of_pair(of: &ComparedRuns) -> String {
     let rate = |rate: f64| grouped(rate.round().max(0.0) as u64);
     let body = html! {
@@ -40,7 +40,7 @@ pub fn of_pair(of: &ComparedRuns) -> String {
     page("tpcc compare", &body)
 }
 
-/// Page of a grid.
+/// Returns the HTML page of a grid.
 pub fn of_sweep(of: &Sweep) -> String {
     let best = of.cells.iter().max_by(|a, b| a.throughput_per_s.total_cmp(&b.throughput_per_s));
     let body = html! {
@@ -82,7 +82,7 @@ fn interval(of: &RatioInterval) -> Option<(f64, f64)> {
     of.low.zip(of.high)
 }
 
-/// Figures of the throughputs of each round and of the ratios of latencies.
+/// Returns the figures of a comparison: throughputs of each round, and ratios of latencies.
 fn pair_figures(of: &ComparedRuns) -> Vec<Figure> {
     let line = |name: &str, rates: &mut dyn Iterator<Item = f64>| PlotLine {
         name: name.to_owned(),
@@ -124,14 +124,14 @@ fn pair_figures(of: &ComparedRuns) -> Vec<Figure> {
     figures
 }
 
-/// Format: "order spec, workers 2". Leaves out the axis `without`.
+/// Formats the flags of a combination, for example "order spec, workers 2". Omits the axis `without`.
 fn named(of: &Sweep, values: &[String], without: Option<usize>) -> String {
     let own = of.axes.iter().zip(values).enumerate().filter(|(at, _)| Some(*at) != without);
     own.map(|(_, (axis, value))| format!("{} {value}", axis.flag)).collect::<Vec<_>>().join(", ")
 }
 
-/// Index of the x axis: the axis with the most values among the numeric axes, or among all axes if none is numeric. The
-/// first one wins a tie.
+/// Returns the index of the x axis: the axis with the most values among the numeric axes, or among all axes if none is
+/// numeric. On a tie, the first axis is chosen.
 fn x_axis(of: &Sweep) -> usize {
     let is_numbers = |at: &usize| of.axes[*at].values.iter().all(|value| value.parse::<f64>().is_ok());
     let longest = |all: Vec<usize>| all.into_iter().rev().max_by_key(|at| of.axes[*at].values.len());
@@ -139,7 +139,8 @@ fn x_axis(of: &Sweep) -> usize {
     longest(all.clone().filter(is_numbers).collect()).or_else(|| longest(all.collect())).unwrap_or(0)
 }
 
-/// Figures with one line for each combination of the other axes. A figure has at most as many lines as there are colours.
+/// Returns the figures of a grid, with one line for each combination of the other axes. A figure has at most as many lines
+/// as there are colours.
 fn sweep_figures(of: &Sweep) -> Vec<Figure> {
     let x_axis = x_axis(of);
     let Some(axis) = of.axes.get(x_axis) else { return vec![] };

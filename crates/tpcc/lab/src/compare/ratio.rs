@@ -13,9 +13,10 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// Maximum number of blocks of a series.
+/// Maximum number of blocks into which a series is divided.
 const MOST_BLOCKS: usize = 10;
-/// Upper bound of the correlation of neighbouring blocks: beyond it there is hardly one independent block.
+/// Upper bound of the estimated correlation of neighbouring blocks. Above this bound, a series contains hardly one
+/// independent block.
 const MOST_CORRELATION: f64 = 0.9;
 
 /// A ratio and its 95% interval, by the method of the comparison. Without samples for an interval there is none.
@@ -48,7 +49,7 @@ pub enum SpeedVerdict {
 }
 
 impl SpeedVerdict {
-    /// Name of the verdict, as printed and in JSON.
+    /// Returns the name of the verdict, as printed and in JSON.
     pub fn name(self) -> &'static str {
         match self {
             SpeedVerdict::Faster => "faster",
@@ -59,17 +60,17 @@ impl SpeedVerdict {
 }
 
 impl RatioInterval {
-    /// A ratio without an interval.
+    /// Creates a ratio without an interval.
     pub(super) fn alone(value: f64) -> RatioInterval {
         RatioInterval { value, low: None, high: None }
     }
 
-    /// Ratio of the throughputs of two runs, from their samples. None if a run has fewer than two samples or a mean that is
-    /// not above 0, or if the ratio or an end of its interval is not finite.
+    /// Computes the ratio of the throughputs of two runs from their samples. Returns `None` if a run has fewer than two
+    /// samples or a mean that is not above 0, or if the ratio or an end of its interval is not finite.
     pub(super) fn of_samples(base: &[f64], new: &[f64]) -> Option<RatioInterval> {
         let (a, b) = (SeriesMean::of(base)?, SeriesMean::of(new)?);
         let variance = a.variance + b.variance;
-        // Welch and Satterthwaite. Two series without any variance need no interval.
+        // Degrees of freedom after Welch and Satterthwaite. Two series without any variance need no interval.
         let freedom = match variance > 0.0 {
             true => variance.powi(2) / (a.variance.powi(2) / a.freedom + b.variance.powi(2) / b.freedom),
             false => f64::INFINITY,
@@ -77,8 +78,8 @@ impl RatioInterval {
         RatioInterval::around((b.mean / a.mean).ln(), variance.sqrt(), freedom)
     }
 
-    /// Ratio of values that were measured in pairs, one pair a round. None if there are fewer than two pairs, or if the
-    /// logarithm of a ratio is not finite.
+    /// Computes the ratio of values that were measured in pairs, one pair per round. Returns `None` if there are fewer than
+    /// two pairs, or if the logarithm of a ratio is not finite.
     pub(super) fn of_pairs(base: &[f64], new: &[f64]) -> Option<RatioInterval> {
         let logs: Vec<f64> = base.iter().zip(new).map(|(base, new)| (new / base).ln()).collect();
         if logs.len() < 2 || !logs.iter().all(|log| log.is_finite()) {
@@ -89,7 +90,8 @@ impl RatioInterval {
         RatioInterval::around(mean, variance.sqrt(), n - 1.0)
     }
 
-    /// Ratio with this logarithm. None if the ratio or an end of its interval is not finite.
+    /// Creates the ratio with this logarithm, and its interval. Returns `None` if the ratio or an end of its interval is not
+    /// finite.
     fn around(log: f64, deviation: f64, freedom: f64) -> Option<RatioInterval> {
         let reach = student(freedom) * deviation;
         let [value, low, high] = [log, log - reach, log + reach].map(f64::exp);
@@ -97,7 +99,7 @@ impl RatioInterval {
         are_numbers.then_some(RatioInterval { value, low: Some(low), high: Some(high) })
     }
 
-    /// Verdict for a quantity of which more is better.
+    /// Returns the verdict for a quantity of which more is better.
     pub(super) fn verdict(&self) -> SpeedVerdict {
         match (self.low, self.high) {
             (Some(low), _) if low > 1.0 => SpeedVerdict::Faster,
@@ -118,7 +120,7 @@ struct SeriesMean {
 impl SeriesMean {
     fn of(samples: &[f64]) -> Option<SeriesMean> {
         let length = samples.len().div_ceil(MOST_BLOCKS).max(1);
-        // Samples beyond the last full block count for the mean, not for the variance.
+        // Samples beyond the last full block contribute to the mean, but not to the variance.
         let blocks: Vec<f64> = samples.chunks_exact(length).map(mean).collect();
         let mean_of_all = mean(samples);
         if blocks.len() < 2 || !mean_of_all.is_finite() || mean_of_all <= 0.0 {
@@ -129,7 +131,7 @@ impl SeriesMean {
         let squares: f64 = blocks.iter().map(|block| (block - middle).powi(2)).sum();
         let neighbours: f64 = blocks.windows(2).map(|two| (two[0] - middle) * (two[1] - middle)).sum();
         let seen = if squares > 0.0 { neighbours / squares } else { 0.0 };
-        // The correlation of few blocks is underestimated, by about this term.
+        // With few blocks, the correlation is underestimated by about this term.
         let correlation = (seen + (1.0 + 3.0 * seen.max(0.0)) / n).clamp(0.0, MOST_CORRELATION);
         let of_mean = squares / (n - 1.0) / n * (1.0 + correlation) / (1.0 - correlation);
         Some(SeriesMean { mean: mean_of_all, variance: of_mean / mean_of_all.powi(2), freedom: n - 1.0 })
@@ -140,7 +142,8 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// Two-sided 95% quantile of Student's t distribution. Degrees of freedom are rounded down to a tabulated number.
+/// Returns the two-sided 95% quantile of Student's t distribution. Degrees of freedom are rounded down to a tabulated
+/// number.
 fn student(freedom: f64) -> f64 {
     const TO_30: [f64; 30] = [
         12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
@@ -159,12 +162,12 @@ mod tests {
     use super::*;
     use tpcc_core::workload::generate::Random;
 
-    /// Nearly normal noise: the sum of twelve uniform numbers.
+    /// Returns nearly normal noise: the sum of twelve uniform numbers.
     fn noise(random: &mut Random) -> f64 {
         (0..12).map(|_| f64::from(random.in_range(0, 1_000_000)) / 1e6).sum::<f64>() - 6.0
     }
 
-    /// A series with this mean, in which neighbouring samples have the correlation `keep`.
+    /// Returns a series with this mean, in which neighbouring samples have the correlation `keep`.
     fn series(random: &mut Random, n: usize, mean: f64, spread: f64, keep: f64) -> Vec<f64> {
         let mut state = noise(random);
         let fresh = (1.0 - keep * keep).sqrt();
@@ -176,7 +179,7 @@ mod tests {
             .collect()
     }
 
-    /// Percentage of pairs of series with equal means that are reported as different.
+    /// Returns the percentage of pairs of series with equal means that are reported as different.
     fn false_alarms(n: usize, keep: f64) -> usize {
         let mut random = Random::stream(7, n as u64);
         (0..400)

@@ -3,7 +3,7 @@
 //! A round runs each set of flags once, all with the same seed. Every other round runs them in reverse order, so that the
 //! state that earlier runs leave in the database and on the machine affects all sets alike. Runs share the database with the
 //! largest number of warehouses among them, loaded before the first run; rows that a run adds stay. A run whose flags name
-//! its own database uses that one.
+//! its own database uses that database.
 
 use std::path::Path;
 
@@ -25,34 +25,34 @@ pub struct RunSpec {
     pub name: String,
     /// Arguments of `tpcc run`.
     pub args: Vec<String>,
-    /// Number of warehouses to load for the run; none if its flags name a database of its own or another engine.
+    /// Number of warehouses to load for the run; `None` if its flags name a database of its own or another engine.
     pub warehouses: Option<u32>,
     /// True if the flags give a seed.
     pub is_seeded: bool,
-    /// Duration of the run with its warm-up, seconds; none if the flags bound the run otherwise.
+    /// Duration of the run with its warm-up, seconds; `None` if the flags bound the run otherwise.
     pub seconds: Option<f64>,
 }
 
-/// Results of each run, one for each finished round.
+/// Results of all runs. Each run has one result for each finished round.
 pub(super) struct RoundResults {
     pub(super) runs: Vec<Vec<SavedRun>>,
     pub(super) interrupted: bool,
 }
 
 impl RoundResults {
-    /// Throughputs of a run, one for each round.
+    /// Returns the throughput of a run in each round.
     pub(super) fn rates(&self, run: usize) -> Vec<f64> {
         self.runs[run].iter().map(|saved| saved.throughput().unwrap_or(f64::NAN)).collect()
     }
 
-    /// Service times of a run, one for each round; empty if a round has none.
+    /// Returns a statistic of a run's service times in each round, in microseconds. Empty if a round has no such times.
     pub(super) fn times(&self, run: usize, kind: &str, key: &str) -> Vec<f64> {
         let all: Option<Vec<f64>> = self.runs[run].iter().map(|saved| saved.time_us(kind, key)).collect();
         all.unwrap_or_default()
     }
 }
 
-/// Runs all runs in alternation, `rounds` times. After Ctrl-C returns the finished rounds if there are at least two.
+/// Executes all runs `rounds` times, in alternation. After Ctrl-C, returns the finished rounds if there are at least two.
 pub(super) fn run_alternately(data: Option<&Path>, runs: &[RunSpec], rounds: usize) -> Result<RoundResults, Error> {
     let mut lab = Lab::open(data, false)?;
     if let Some(seconds) = runs.iter().map(|run| run.seconds).sum::<Option<f64>>() {
@@ -120,7 +120,7 @@ fn comparison(done: &RoundResults) -> Result<ComparedRuns, Error> {
     let ratio = RatioInterval::of_pairs(&base, &new).ok_or_else(|| {
         Error::failed("a run completed no transaction; nothing is compared").help("let runs last longer")
     })?;
-    // The user chose both sets of flags: all differences are reported, and none is refused.
+    // The user chose both sets of flags: all differences are reported, and no difference is refused.
     let (first, second) = (&done.runs[0][0], &done.runs[1][0]);
     let Differences { mut forbidden, reported } = differences(first, second, &[])?;
     forbidden.extend(reported);
@@ -157,12 +157,12 @@ fn comparison(done: &RoundResults) -> Result<ComparedRuns, Error> {
     })
 }
 
-/// Geometric mean of positive values.
+/// Returns the geometric mean of positive values.
 pub(super) fn geometric_mean(values: &[f64]) -> f64 {
     (values.iter().map(|value| value.ln()).sum::<f64>() / values.len() as f64).exp()
 }
 
-/// Rounds of runs with these throughputs, for tests.
+/// Creates the results of rounds with these throughputs, for tests.
 #[cfg(test)]
 pub(super) fn rounds_of(runs: &[(&str, &[f64])], interrupted: bool) -> RoundResults {
     use super::saved::tests::{object, saved};

@@ -15,7 +15,7 @@ use tpcc_core::workload::reading::{MAX_RESULT_BYTES, read_file};
 /// Keys of `config` that are not settings: command, seeds, paths, checks and run lengths.
 const NON_SETTINGS: &[&str] =
     &["command", "data", "seed", "load_seed", "c_load", "check", "duration_s", "warmup_s", "transactions"];
-/// Keys of `config` whose difference is reported, and always allowed.
+/// Keys of `config` that may always differ. A difference is reported.
 const REPORTED_SETTINGS: &[&str] = &["duration_s", "warmup_s", "transactions"];
 /// Name of the machine in a list of settings that may differ.
 const MACHINE: &str = "machine";
@@ -76,33 +76,33 @@ impl SavedRun {
         self.object[key].as_object().unwrap_or(&NONE)
     }
 
-    /// Transactions per second over the measured time; none if no transaction was measured.
+    /// Returns the transactions per second over the measured time; `None` if no transaction was measured.
     pub(super) fn throughput(&self) -> Option<f64> {
         self.object["throughput_per_s"].as_f64().filter(|rate| *rate > 0.0)
     }
 
-    /// Measured seconds.
+    /// Returns the measured seconds.
     pub(super) fn measured_s(&self) -> Option<f64> {
         self.object["measured_s"].as_f64()
     }
 
-    /// Number of transactions of each second.
+    /// Returns the number of transactions in each second.
     pub(super) fn samples(&self) -> Vec<f64> {
         let series = self.object["series"]["throughput_per_s"].as_array();
         series.into_iter().flatten().filter_map(Value::as_f64).collect()
     }
 
-    /// A statistic of the service times of a transaction type, in microseconds.
+    /// Returns a statistic of the service times of a transaction type, in microseconds.
     pub(super) fn time_us(&self, kind: &str, key: &str) -> Option<f64> {
         self.object["transactions"][kind][key].as_f64()
     }
 
-    /// Commit of the sources.
+    /// Returns the commit of the sources.
     pub(super) fn commit(&self) -> Option<String> {
         self.object["provenance"]["commit"].as_str().map(str::to_owned)
     }
 
-    /// Reason of an early end, in words; none if the run ended normally.
+    /// Returns the reason for an early end of the run, in words; `None` if the run ended normally.
     pub(super) fn ended_early(&self) -> Option<String> {
         match &self.object["interrupted"] {
             Value::Bool(true) => Some("was ended by a signal".to_owned()),
@@ -123,7 +123,7 @@ pub struct Difference {
 }
 
 impl Difference {
-    /// Format: "prefetch (true, false)".
+    /// Formats a difference, for example "prefetch (true, false)".
     pub(super) fn in_words(&self) -> String {
         let word = |value: &Value| match value {
             Value::Null => "none".to_owned(),
@@ -204,7 +204,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// Result of a run, with the keys that comparisons read.
+    /// Returns the JSON result of a run, with the keys that comparisons read.
     pub(crate) fn object(rates: &[f64]) -> Value {
         let mean = rates.iter().sum::<f64>() / rates.len() as f64;
         json!({

@@ -65,7 +65,7 @@ pub struct Sweep {
     pub interrupted: bool,
 }
 
-/// All combinations of the axes' values; the last axis varies fastest.
+/// Returns all combinations of the values of the axes; the last axis varies fastest.
 pub fn combinations(axes: &[SweepAxis]) -> Vec<Vec<String>> {
     axes.iter().fold(vec![Vec::new()], |all, axis| {
         let with = |before: &Vec<String>| {
@@ -119,7 +119,7 @@ fn summarize(base: String, axes: Vec<SweepAxis>, done: &RoundResults) -> Sweep {
 }
 
 impl Sweep {
-    /// Grid as comma-separated values with a header line.
+    /// Returns the grid as comma-separated values with a header line.
     pub fn csv(&self) -> String {
         let quoted = |text: &str| match text.contains([',', '"', '\n']) {
             true => format!("\"{}\"", text.replace('"', "\"\"")),

@@ -47,7 +47,7 @@ fn write_comparison(to: &mut String, of: &ComparedRuns) -> std::fmt::Result {
     Ok(())
 }
 
-/// Format: "1.032 (1.010 to 1.055)".
+/// Formats a ratio with its interval, for example "1.032 (1.010 to 1.055)".
 pub(super) fn ratio(of: &RatioInterval) -> String {
     match (of.low, of.high) {
         (Some(low), Some(high)) => format!("{:.3} ({low:.3} to {high:.3})", of.value),

@@ -12,13 +12,13 @@ use tpcc_core::workload::error::Error;
 pub struct TracedAccess {
     /// Address of the operand; 0 at the end of the transaction.
     pub address: u64,
-    /// Kind of access; none at the end of the transaction.
+    /// Kind of access; `None` at the end of the transaction.
     pub operation: Option<AccessKind>,
     /// Number of instructions of the transaction before this access.
     pub instructions: u32,
 }
 
-/// A program whose memory accesses are traced. Dropping this kills the program.
+/// A program whose memory accesses are traced. Dropping the tracer kills the program.
 pub struct AccessTracer(Tracer);
 
 impl AccessTracer {
@@ -30,7 +30,8 @@ impl AccessTracer {
         Ok(AccessTracer(Tracer::start(command)?))
     }
 
-    /// Runs the program until a transaction begins. Returns the number of the transaction, or none if the program has ended.
+    /// Runs the program until a transaction begins. Returns the number of the transaction, or `None` if the program has
+    /// ended.
     pub fn run_to_transaction(&mut self) -> Result<Option<u64>, Error> {
         loop {
             match self.0.run_to_mark()? {
@@ -41,7 +42,8 @@ impl AccessTracer {
         }
     }
 
-    /// Passes each access of the transaction that begins to `on_access`. Returns the number of the next transaction.
+    /// Traces the transaction that has begun, and passes each of its accesses to `on_access`. Returns the number of the next
+    /// transaction.
     pub fn trace_transaction(&mut self, on_access: &mut dyn FnMut(TracedAccess)) -> Result<Option<u64>, Error> {
         let end = self.0.trace_accesses(&mut |operation, address, instructions| {
             on_access(TracedAccess { address, operation, instructions });

@@ -1,9 +1,9 @@
 //! Instruction-cache footprints of operations, and placement of context-switch points.
 //!
-//! A switch pays off just before the cache is full. The paper (3.1.2) extends a stretch of code as long as followers find in
-//! the cache the code that the first execution has fetched, and switches before the knee of their misses.
-//! [`choose_points`] does so on a trace: a candidate extends the stretch while a second execution of the stretch, right after
-//! the first, has at most a small share of the misses of the first.
+//! A switch pays off just before the cache is full. The paper (3.1.2) extends a stretch of code while followers find the
+//! code of the first execution in the cache, and switches before the knee of the followers' misses. [`choose_points`] does
+//! so on a trace. It extends a stretch to the next candidate point while a second execution of the stretch, right after the
+//! first execution, has at most a small share of the misses of the first.
 
 use std::collections::HashSet;
 
@@ -11,9 +11,9 @@ use super::cache::Cache;
 use super::geometry::Geometry;
 use super::trace::{ExecutedInstruction, Operation};
 
-/// Bytes of code that a switch executes at each live point: see `sched_steps`.
+/// Number of bytes of code that a switch executes at each live point; see `sched_steps`.
 const SWITCH_BYTES: u32 = 64;
-/// Maximum number of misses of a follower in a stretch, as a share of the misses of the first execution.
+/// Maximum ratio of a follower's misses in a stretch to the misses of the first execution.
 pub(super) const KNEE: f64 = 0.02;
 
 /// Instruction-cache footprint of an operation.
@@ -23,11 +23,11 @@ pub(super) struct Footprint {
     pub instructions: usize,
     /// Number of distinct bytes of code.
     pub bytes: usize,
-    /// Number of distinct lines of code.
+    /// Number of distinct cache lines of code.
     pub lines: usize,
-    /// Misses from an empty cache.
+    /// Number of cache misses, starting from an empty cache.
     pub cold: u64,
-    /// Misses right after another execution of the same operation, on other data.
+    /// Number of cache misses right after another execution of the same operation, on other data.
     pub warm: u64,
 }
 
@@ -44,7 +44,8 @@ pub(super) fn footprint(operation: &Operation, before: &Operation, geometry: Geo
     Footprint { instructions: operation.steps.len(), bytes, lines, cold, warm }
 }
 
-/// Number of distinct bytes and of distinct lines of code of some steps.
+/// Returns the number of distinct bytes and the number of distinct lines of code of `steps`. `line` is the line size in
+/// bytes.
 pub(super) fn code_size(steps: &[ExecutedInstruction], line: u32) -> (usize, usize) {
     let (mut seen, mut lines) = (HashSet::new(), HashSet::new());
     let shift = line.trailing_zeros();
@@ -57,15 +58,15 @@ pub(super) fn code_size(steps: &[ExecutedInstruction], line: u32) -> (usize, usi
     (seen.iter().map(|(_, len)| usize::from(*len)).sum(), lines.len())
 }
 
-/// Runs steps through the cache.
+/// Executes steps in the simulated cache.
 fn run(cache: &mut Cache, steps: &[ExecutedInstruction]) {
     for step in steps {
         cache.refer(step.at, step.len.into());
     }
 }
 
-/// Number of steps from the start until a follower has more than [`KNEE`] of the misses of the first execution: the paper's
-/// knee, to within 1/64 of the operation. None if the whole operation stays below.
+/// Returns the paper's knee: the number of steps from the start until a follower has more than [`KNEE`] of the misses of the
+/// first execution, to within 1/64 of the operation. Returns `None` if the whole operation stays below `KNEE`.
 pub(super) fn knee(steps: &[ExecutedInstruction], geometry: Geometry) -> Option<usize> {
     if fits(&[], steps, geometry) {
         return None;
@@ -79,8 +80,8 @@ pub(super) fn knee(steps: &[ExecutedInstruction], geometry: Geometry) -> Option<
     Some(low * grain)
 }
 
-/// Returns true if a second execution of a stretch finds its code in the cache. `switch` is the address of the code of the
-/// switch that ends the stretch.
+/// Returns true if a second execution of a stretch has at most `KNEE` of the misses of the first. `switch` is the address
+/// of the code of the switch that ends the stretch.
 fn fits(switch: &[u64], stretch: &[ExecutedInstruction], geometry: Geometry) -> bool {
     let mut cache = Cache::new(geometry);
     let once = |cache: &mut Cache| {
@@ -117,14 +118,14 @@ pub(super) fn choose_points(operation: &Operation, geometry: Geometry) -> Vec<us
     chosen
 }
 
-/// Address of the code of a point's switch, assumed to be that of the step before the point.
+/// Returns the address of the code of a point's switch. It is assumed to be the address of the step before the point.
 fn switch_at(operation: &Operation, point: usize) -> [u64; 1] {
     let steps_before = operation.points[point].steps_before;
     [operation.steps.get(steps_before.saturating_sub(1)).map_or(0, |step| step.at)]
 }
 
-/// Misses of `members` executions that switch at the chosen points, from an empty cache: misses of the first execution, and
-/// mean misses of the others.
+/// Returns the misses of `members` executions that switch at the chosen points, starting from an empty cache: misses of the
+/// first execution, and mean misses of the other executions.
 pub(super) fn team_misses(operation: &Operation, chosen: &[usize], members: usize, geometry: Geometry) -> (f64, f64) {
     let mut cache = Cache::new(geometry);
     let (mut first, mut others) = (0, 0);
@@ -149,7 +150,7 @@ mod tests {
     use super::*;
     use crate::footprint::trace::{OperationId, PassedPoint};
 
-    /// Straight-line code of `bytes` bytes in instructions of 4 bytes, with a point every `every` bytes.
+    /// Returns straight-line code of `bytes` bytes in instructions of 4 bytes, with a point every `every` bytes.
     fn straight(bytes: u64, every: u64) -> Operation {
         let steps: Vec<ExecutedInstruction> =
             (0..bytes / 4).map(|i| ExecutedInstruction { at: 0x1000 + 4 * i, len: 4 }).collect();

@@ -3,14 +3,14 @@
 
 use super::geometry::Geometry;
 
-/// An empty way of a set.
+/// Line number that marks an empty way of a set.
 const NONE: u64 = u64::MAX;
 
 /// A simulated cache. The number of a line is its address divided by the line size.
 #[derive(Clone, Debug)]
 pub(super) struct Cache {
-    /// Line numbers of all sets, one set after the other. The lines of a set are ordered from the most recently to the
-    /// least recently used.
+    /// Line numbers of all sets, stored set by set. The lines of a set are ordered from the most recently to the least
+    /// recently used.
     lines: Vec<u64>,
     ways: usize,
     sets: u64,
@@ -19,7 +19,7 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    /// An empty cache.
+    /// Creates an empty cache.
     pub(super) fn new(geometry: Geometry) -> Cache {
         Cache {
             lines: vec![NONE; (geometry.sets() * geometry.ways()) as usize],
@@ -30,12 +30,12 @@ impl Cache {
         }
     }
 
-    /// Number of references that missed.
+    /// Returns the number of references that missed.
     pub(super) fn misses(&self) -> u64 {
         self.misses
     }
 
-    /// References `len` bytes at `address`.
+    /// Simulates a reference to `len` bytes at `address`.
     #[inline]
     pub(super) fn refer(&mut self, address: u64, len: u32) {
         let (first, last) = (address >> self.shift, (address + u64::from(len.max(1)) - 1) >> self.shift);
@@ -46,7 +46,7 @@ impl Cache {
         self.misses += u64::from(missed);
     }
 
-    /// Makes a line the most recently used of its set. Returns false if the line was absent.
+    /// Makes a line the most recently used line of its set. Returns false if the line was absent.
     #[inline]
     fn touch(&mut self, line: u64) -> bool {
         let set = (line & (self.sets - 1)) as usize * self.ways;

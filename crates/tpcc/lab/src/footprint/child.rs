@@ -27,7 +27,7 @@ use tpcc_core::workload::txn::{self, Scratch, Verdict};
 #[derive(Debug, Default)]
 pub struct MarkingHook {
     threads: ThreadHook,
-    /// True while marks are emitted: not while the database is opened.
+    /// True while marks are emitted. False while the database is opened and during the warm-up.
     marking: std::sync::atomic::AtomicBool,
 }
 

@@ -14,14 +14,14 @@ pub struct Geometry {
 
 /// Maximum size of a simulated cache: 1 GiB.
 const LARGEST: u32 = 1 << 30;
-/// Minimum and maximum line size in bytes, as Cachegrind accepts and machines have.
+/// Minimum and maximum line size in bytes, within the sizes that Cachegrind accepts and machines have.
 const LINES: std::ops::RangeInclusive<u32> = 16..=4096;
 
 impl Geometry {
-    /// 32 KiB, 8 ways, 64-byte lines: the instruction cache of most x86-64 processors.
+    /// Instruction cache of most x86-64 processors: 32 KiB, 8 ways, 64-byte lines.
     pub const DEFAULT: Geometry = Geometry { bytes: 32 << 10, ways: 8, line: 64 };
 
-    /// Creates a geometry. None if a number is not a power of two or is out of range, or if a set does not fit.
+    /// Creates a geometry. Returns `None` if a number is not a power of two or is out of range, or if a set does not fit.
     pub const fn new(bytes: u32, ways: u32, line: u32) -> Option<Geometry> {
         let powers = bytes.is_power_of_two() && ways.is_power_of_two() && line.is_power_of_two();
         let fits = bytes <= LARGEST && line >= *LINES.start() && line <= *LINES.end();
@@ -32,27 +32,27 @@ impl Geometry {
         }
     }
 
-    /// Size of the cache in bytes.
+    /// Returns the size of the cache in bytes.
     pub fn bytes(self) -> u32 {
         self.bytes
     }
 
-    /// Number of lines of a set.
+    /// Returns the number of ways: lines of a set.
     pub fn ways(self) -> u32 {
         self.ways
     }
 
-    /// Line size in bytes.
+    /// Returns the line size in bytes.
     pub fn line(self) -> u32 {
         self.line
     }
 
-    /// Number of sets.
+    /// Returns the number of sets.
     pub fn sets(self) -> u32 {
         self.bytes / (self.ways * self.line)
     }
 
-    /// Format: "8 KiB, 8 ways, lines of 64 B".
+    /// Formats the geometry, for example as "8 KiB, 8 ways, lines of 64 B".
     pub fn in_words(self) -> String {
         let size = if self.bytes >= 1024 { format!("{} KiB", self.bytes / 1024) } else { format!("{} B", self.bytes) };
         let ways = if self.ways == 1 { "direct".to_owned() } else { format!("{} ways", self.ways) };

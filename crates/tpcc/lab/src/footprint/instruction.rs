@@ -1,16 +1,16 @@
-//! The part of the x86-64 encoding that tracing needs: the kinds and lengths of calls, returns and jumps. All other
-//! instructions end at the start of the next one.
+//! The part of the x86-64 encoding that tracing needs: the kinds and lengths of calls, returns and jumps. The length of any
+//! other instruction follows from the address of the next instruction.
 
-/// Control flow of an instruction.
+/// Effect of an instruction on the control flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Flow {
-    /// Continues with the next instruction.
+    /// Execution continues with the next instruction.
     Straight,
-    /// Jump, perhaps conditional; length in bytes.
+    /// Conditional or unconditional jump, with its length in bytes.
     Jump(u8),
-    /// Call; length in bytes.
+    /// Call, with its length in bytes.
     Call(u8),
-    /// Return; length in bytes.
+    /// Return, with its length in bytes.
     Return(u8),
 }
 
@@ -39,7 +39,7 @@ impl Flow {
         }
     }
 
-    /// Length in bytes; none if the address of the next instruction gives it.
+    /// Returns the length in bytes; `None` if the length follows from the address of the next instruction.
     pub(super) fn len(self) -> Option<u32> {
         match self {
             Flow::Straight => None,
@@ -48,7 +48,7 @@ impl Flow {
     }
 }
 
-/// Number of bytes of a ModRM operand: the ModRM byte, the SIB byte, the displacement.
+/// Returns the number of bytes of a ModRM operand: ModRM byte, SIB byte and displacement.
 fn operand(modrm: u8, sib: u8) -> usize {
     let (mode, rm) = (modrm >> 6, modrm & 7);
     let scaled = mode != 3 && rm == 4;

@@ -8,12 +8,12 @@ pub struct Lines {
     begin: u64,
     end: u64,
     every: u64,
-    /// Distance in bytes from the lines of one worker to those of the next; 0 if all workers use the same lines.
+    /// Distance in bytes between the lines of consecutive workers; 0 if all workers use the same lines.
     pub per_worker: u64,
 }
 
 impl Lines {
-    /// Parses a line that [`format_lines`] wrote; none for any other line.
+    /// Parses a line that [`format_lines`] wrote; `None` for any other line.
     pub fn parse(line: &str) -> Option<Lines> {
         let mut words = line.strip_prefix(PREFIX)?.splitn(5, ' ');
         let mut number = || words.next()?.parse().ok();

@@ -8,13 +8,13 @@
 
 #![allow(unsafe_code)]
 
-/// Meaning of a trap.
+/// Kind of mark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)]
 pub(super) enum Mark {
     /// A transaction begins. Arguments: its kind and its number.
     Transaction = 1,
-    /// A statement begins. Arguments: its kind and the number of its index.
+    /// A statement begins. Arguments: kind of the statement, and number of its index.
     Enter = 2,
     /// A context-switch point. Argument: the number of its site.
     Point = 3,
@@ -27,10 +27,11 @@ impl Mark {
     }
 }
 
-/// Answer of the tracer that ends the trace.
+/// Value of `rax` with which the tracer ends the trace.
 pub(super) const END_TRACE: u64 = 1;
 
-/// Traps. Returns true if the tracer ends the trace. Without a tracer the trap ends the program.
+/// Executes a trap with a mark and its two arguments. Returns true if the tracer ends the trace. Without a tracer, the trap
+/// ends the program.
 #[cfg(target_arch = "x86_64")]
 #[inline(never)]
 pub(super) fn trap(mark: Mark, first: u64, second: u64) -> bool {
@@ -43,7 +44,7 @@ pub(super) fn trap(mark: Mark, first: u64, second: u64) -> bool {
     answer == END_TRACE
 }
 
-/// Other targets are not traced: the trace ends at once.
+/// Returns true, so that the trace ends at once: other targets are not traced.
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) fn trap(_mark: Mark, _first: u64, _second: u64) -> bool {
     true

@@ -2,7 +2,8 @@
 //! points in them.
 //!
 //! The program runs itself as a child process, traces it instruction by instruction (`tracer`) through whole transactions,
-//! cuts the trace at the start of each statement, and runs it through a simulated cache (`cache`). Needs Linux on x86-64.
+//! cuts the trace at the start of each statement, and runs the trace through a simulated cache (`cache`). Needs Linux on
+//! x86-64.
 
 pub mod access;
 mod analysis;
@@ -30,7 +31,7 @@ use tpcc_core::workload::generate::deck::{Kind, Mix};
 use trace::{Operation, OperationId};
 use tracer::{Tracer, Trap};
 
-/// Number of traced transactions of each kind.
+/// Number of transactions of each kind to trace.
 const SAMPLES: usize = 4;
 /// Number of transactions after which the trace ends even if kinds have not occurred often enough.
 const MOST_TRANSACTIONS: u64 = 5_000;
@@ -42,22 +43,22 @@ pub struct FootprintSpec {
     pub mix: Mix,
     /// Geometry of the instruction cache.
     pub geometry: Geometry,
-    /// Name of the operations to analyse, or the first words of their names; none for all operations.
+    /// Name of the operations to analyse, or the first words of their names; `None` for all operations.
     pub operation: Option<String>,
 }
 
-/// A traced transaction.
+/// Trace of a transaction, cut into operations.
 #[derive(Debug)]
 struct TransactionTrace {
     kind: Kind,
     operations: Vec<Operation>,
 }
 
-/// All traced transactions.
+/// Traces of all traced transactions.
 #[derive(Debug)]
 pub struct Traces {
     transactions: Vec<TransactionTrace>,
-    /// Table name and index name by index number.
+    /// Table name and index name, keyed by index number.
     indexes: BTreeMap<u32, (String, String)>,
 }
 
@@ -102,12 +103,12 @@ pub fn trace(mut command: Command, mix: Mix) -> Result<Traces, Error> {
     Ok(Traces { transactions, indexes })
 }
 
-/// Kind of the transaction that a mark begins; none for other marks.
+/// Returns the kind of the transaction that a mark begins; `None` for other marks.
 fn transaction_kind(trap: Trap) -> Option<Kind> {
     (trap.mark == Mark::Transaction).then(|| Kind::ALL.get(trap.first as usize).copied())?
 }
 
-/// Traces a transaction. Returns it with the mark that begins the next transaction.
+/// Traces a transaction. Returns the transaction, and the mark that begins the next transaction.
 fn trace_transaction(tracer: &mut Tracer, kind: Kind) -> Result<(TransactionTrace, Trap), Error> {
     let mut calls = Vec::new();
     let mut operations = Vec::new();
@@ -137,7 +138,7 @@ fn parse_index(line: &str) -> Option<(u32, (String, String))> {
 const KINDS: [&str; 9] = ["begin", "commit", "rollback", "fetch", "insert", "update", "delete", "scan", "prefetch"];
 
 impl Traces {
-    /// Name of an operation, such as "fetch stock", "scan customer (customer_name)" or "commit".
+    /// Returns the name of an operation, such as "fetch stock", "scan customer (customer_name)" or "commit".
     fn name(&self, id: OperationId) -> String {
         let kind = KINDS.get(usize::from(id.kind)).copied().unwrap_or("other");
         match self.indexes.get(&id.index) {
@@ -148,7 +149,8 @@ impl Traces {
         }
     }
 
-    /// Family and object of an operation, as [`tpcc_core::driver::runner::steps::policy`] adds it to a team.
+    /// Returns the family and the object under which [`tpcc_core::driver::runner::steps::policy`] adds an operation to a
+    /// team.
     fn team(&self, id: OperationId) -> (&'static str, String) {
         let index = self.indexes.get(&id.index).map(|(_, index)| index.clone()).unwrap_or_default();
         match KINDS.get(usize::from(id.kind)).copied().unwrap_or("other") {
@@ -159,7 +161,7 @@ impl Traces {
         }
     }
 
-    /// All operations with their traced executions, in order of first occurrence.
+    /// Returns all operations with their traced executions, in order of first occurrence.
     fn operations(&self) -> Vec<(OperationId, Vec<&Operation>)> {
         let mut all: Vec<(OperationId, Vec<&Operation>)> = Vec::new();
         for operation in self.transactions.iter().flat_map(|traced| &traced.operations) {
@@ -177,21 +179,21 @@ pub fn report(traces: &Traces, wanted: &FootprintSpec) -> Result<text::Footprint
     text::report(traces, wanted)
 }
 
-/// Command line of the traced program: `tpcc footprint --traced` on a database.
+/// Returns the command line of the traced program: `tpcc footprint --traced` on a database.
 pub fn command(program: &Path, data: &Path, mix: Mix) -> Command {
     let mut command = Command::new(program);
     command.args(["footprint", "--traced", "--mix", mix.name(), "--data"]).arg(data);
     command
 }
 
-/// Code that two executions of a kind of operation have in common.
+/// Overlap of the code of two executions of a kind of operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Overlap {
     /// Kind of operation.
     pub kind: &'static str,
     /// True if both executions used the same index.
     pub same_index: bool,
-    /// Number of lines that both touch, as a share of the lines that either touches.
+    /// Number of lines that both executions touch, as a share of the lines that either of them touches.
     pub share: f64,
 }
 

@@ -6,10 +6,10 @@
 
 use nix::libc::user_regs_struct;
 
-/// Kind of access to a line.
+/// Kind of memory access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AccessKind {
-    /// Read.
+    /// Read access.
     Read,
     /// Write without a read.
     Write,
@@ -41,9 +41,9 @@ pub struct Operand {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum OperandPlace {
-    /// Base, index with its factor, displacement; registers by number.
+    /// Sum of a base, an index times its factor, and a displacement. Registers are given by number.
     Sum { base: Option<u8>, index: Option<(u8, u8)>, displacement: i64, segment: OperandSegment },
-    /// Displacement from the address of the next instruction.
+    /// Displacement relative to the address of the next instruction.
     Next(i64),
     /// Operand of a string instruction: at rdi if `true`, at rsi otherwise.
     Pointer(bool),
@@ -56,18 +56,18 @@ enum OperandSegment {
     Gs,
 }
 
-/// Up to two operands: string moves have two.
+/// Operands of an instruction. String moves have two, all other instructions have at most one.
 pub type Operands = [Option<Operand>; 2];
 
 /// Prefixes of an opcode.
 #[derive(Default)]
 struct Prefixes {
     locked: bool,
-    /// F3, or its equivalent in VEX and EVEX, which selects another instruction of the opcode.
+    /// True if the opcode has the prefix F3, or its equivalent in VEX and EVEX. The prefix selects another instruction.
     repeated: bool,
     rex: u8,
     segment: Option<OperandSegment>,
-    /// Factor of a one-byte displacement; 1 except for EVEX.
+    /// Factor of a one-byte displacement; 1 except in EVEX.
     scale: i64,
     map: u8,
 }
@@ -78,7 +78,7 @@ impl Operand {
         decode(code).unwrap_or([None, None])
     }
 
-    /// Address of the operand; `next` is the address of the next instruction.
+    /// Returns the address of the operand; `next` is the address of the next instruction.
     pub fn address(&self, registers: &user_regs_struct, next: u64) -> u64 {
         match self.place {
             OperandPlace::Next(displacement) => next.wrapping_add_signed(displacement),
@@ -164,7 +164,8 @@ fn decode(code: &[u8]) -> Option<Operands> {
             prefixes.rex = high(byte(at + 1)?);
             prefixes.map = byte(at + 1)? & 7;
             prefixes.repeated = byte(at + 2)? & 3 == 2;
-            // Displacements count vectors: EVEX instructions are assumed to move whole vectors.
+            // A one-byte displacement counts in units of the vector length. EVEX instructions are assumed to move whole
+            // vectors.
             prefixes.scale = 16 << (byte(at + 3)? >> 5 & 3);
             at += 4;
         }
@@ -192,7 +193,7 @@ fn decode(code: &[u8]) -> Option<Operands> {
     Some([Some(Operand { operation, place }), None])
 }
 
-/// Kind of access of the instruction to its operand in memory; none without such an operand.
+/// Returns the kind of access of the instruction to its operand in memory; `None` if it has no such operand.
 fn operation(prefixes: &Prefixes, opcode: u8, digit: u8) -> Option<AccessKind> {
     use AccessKind::{Change, Read, Write};
     let changes = if prefixes.locked { AccessKind::Atomic } else { Change };
@@ -331,7 +332,8 @@ mod tests {
             (&[0x0f, 0x11, 0x03], Some((Write, 0x2000))),
             (&[0xc5, 0xfe, 0x7f, 0x43, 0x20], Some((Write, 0x2020))),
             (&[0x0f, 0xb6, 0x04, 0x08], Some((Read, 0x1010))),
-            // vmovdqu64 0x40(%rsi),%zmm0; vmovdqu64 %ymm16,-0x20(%rdi): the unit of an 8-bit displacement is the vector length
+            // vmovdqu64 0x40(%rsi),%zmm0; vmovdqu64 %ymm16,-0x20(%rdi): the unit of an 8-bit displacement is the vector
+            // length
             (&[0x62, 0xf1, 0xfe, 0x48, 0x6f, 0x46, 0x01], Some((Read, 0x3040))),
             (&[0x62, 0xe1, 0xfe, 0x28, 0x7f, 0x47, 0xff], Some((Write, 0x3fe0))),
             // lea (%rax),%rcx; prefetcht0 (%rax); nopw (%rax); mov %rax,%rbx; jmp; ret; push %rbp; setne (%rbx)

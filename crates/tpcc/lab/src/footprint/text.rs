@@ -11,7 +11,7 @@ use super::trace::{Operation, OperationId, frames_apart};
 use super::{FootprintSpec, KINDS, Traces, TransactionTrace};
 use tpcc_core::workload::error::Error;
 
-/// Size of the team for which misses are predicted.
+/// Number of team members for which misses are predicted.
 const TEAM: usize = 10;
 
 /// Result of a footprint analysis.
@@ -19,7 +19,7 @@ const TEAM: usize = 10;
 pub struct FootprintResult {
     /// Tables for a terminal.
     pub text: String,
-    /// Live points by operation.
+    /// Live points of each operation.
     pub placement: Vec<OperationPoints>,
 }
 
@@ -32,7 +32,7 @@ pub struct OperationPoints {
     pub sites: Vec<u32>,
 }
 
-/// See [`super::report`].
+/// Formats the analysis and chooses the points to make live; see [`super::report`].
 pub(super) fn report(traces: &Traces, wanted: &FootprintSpec) -> Result<FootprintResult, Error> {
     let geometry = wanted.geometry;
     let all = traces.operations();
@@ -90,13 +90,13 @@ pub(super) fn report(traces: &Traces, wanted: &FootprintSpec) -> Result<Footprin
     Ok(FootprintResult { text, placement })
 }
 
-/// The last execution and the one before it, or the last one twice if there is only one.
+/// Returns the last two executions, or the last execution twice if there is only one.
 fn last_two<'a>(samples: &[&'a Operation]) -> Option<(&'a Operation, &'a Operation)> {
     let last = samples.last()?;
     Some((last, samples.iter().rev().nth(1).unwrap_or(last)))
 }
 
-/// The last transaction of each kind.
+/// Returns the last transaction of each kind.
 fn last_of_each_kind(traces: &Traces) -> Vec<&TransactionTrace> {
     let mut last: Vec<&TransactionTrace> = Vec::new();
     for traced in traces.transactions.iter().rev() {
@@ -107,7 +107,7 @@ fn last_of_each_kind(traces: &Traces) -> Vec<&TransactionTrace> {
     last
 }
 
-/// Row of a whole transaction, treated as one operation.
+/// Formats the row of a whole transaction, which is treated as one operation.
 fn transaction_line(traced: &TransactionTrace, traces: &Traces, geometry: Geometry, width: usize) -> String {
     let whole = whole_transaction(traced);
     let before =
@@ -142,7 +142,7 @@ fn whole_transaction(traced: &TransactionTrace) -> Operation {
     all
 }
 
-/// Points of an operation, with those to make live marked, and the misses with and without them.
+/// Formats the points of an operation. Marks the points to make live, and shows the misses with and without them.
 fn points_text(name: &str, operation: &Operation, sites: &BTreeSet<u32>, geometry: Geometry) -> String {
     if operation.points.is_empty() {
         return String::new();

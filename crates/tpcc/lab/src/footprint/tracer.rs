@@ -21,28 +21,28 @@ use tpcc_core::workload::interrupt;
 use tpcc_core::workload::reading::{MAX_OUTPUT_BYTES, read_within};
 use tpcc_core::workload::words::in_mib;
 
-/// Address to which the program's own file is relocated: the one at which Valgrind loads programs, so that the sets of large
-/// caches agree.
+/// Address to which the program's own file is relocated. Valgrind loads programs at the same address, so that the sets of
+/// large caches agree.
 const PROGRAM_BASE: u64 = 0x10_8000;
-/// Address to which the first other file is relocated, and distance between the others.
+/// Address to which the first other file is relocated, and distance between the addresses of other files.
 const LIBRARY_BASE: u64 = 0x480_0000;
 const LIBRARY_DISTANCE: u64 = 0x100_0000;
-/// Maximum distance of the stack from the stack pointer.
+/// Maximum distance of a stack access from the stack pointer, in bytes.
 const STACK_DISTANCE: u64 = 1 << 20;
 /// Opcode of the breakpoint, one byte.
 const INT3: u8 = 0xcc;
-/// Steps between two checks for Ctrl-C.
+/// Number of steps between two checks for Ctrl-C.
 const STEPS_PER_CHECK: u32 = 4096;
-/// Maximum number of steps of one operation; a longer one is cut at its next point.
+/// Maximum number of steps of one operation. A longer operation is cut at its next point.
 const MOST_STEPS: usize = 5_000_000;
 
-/// A traced program. Dropping this kills it.
+/// A traced program. Dropping the tracer kills the program.
 pub(super) struct Tracer {
     child: Child,
     pid: Pid,
     memory: File,
     relocations: Relocations,
-    /// Decoded instructions by address.
+    /// Decoded instructions, keyed by address.
     decoded: HashMap<u64, DecodedInstruction>,
     steps_until_check: u32,
     _one_core: Option<OneCore>,
@@ -64,7 +64,7 @@ pub(super) struct Trap {
 }
 
 impl Tracer {
-    /// Starts `command`, which must let its parent trace it, and waits until it stops for the tracer.
+    /// Starts `command`, which must let its parent trace it, and waits until the program stops for the tracer.
     pub(super) fn start(command: &mut Command) -> Result<Tracer, Error> {
         let child = command.spawn().map_err(|e| Error::failed(format!("the traced program cannot be started: {e}")))?;
         let pid = Pid::from_raw(child.id() as i32);
@@ -89,7 +89,7 @@ impl Tracer {
         })
     }
 
-    /// Runs the program to its next mark; none if it has exited successfully.
+    /// Runs the program to its next mark; `None` if the program has exited successfully.
     pub(super) fn run_to_mark(&mut self) -> Result<Option<Trap>, Error> {
         loop {
             ptrace::cont(self.pid, None).map_err(tracing_failed)?;
@@ -154,9 +154,9 @@ impl Tracer {
         }
     }
 
-    /// Steps to the next mark of a transaction. Passes each memory access outside the stack to `on_access`: its kind, its
-    /// address, and the number of instructions before it. The last call of `on_access` has no kind and gives the total
-    /// number of instructions.
+    /// Steps to the next mark of a transaction. For each memory access outside the stack, calls `on_access` with the kind
+    /// and the address of the access and the number of instructions before it. The last call of `on_access` has no kind and
+    /// gives the total number of instructions.
     pub(super) fn trace_accesses(
         &mut self,
         on_access: &mut dyn FnMut(Option<AccessKind>, u64, u32),
@@ -190,7 +190,7 @@ impl Tracer {
         }
     }
 
-    /// Lets the program, which is stopped at a mark, finish. Waits until it has, and returns its output.
+    /// Lets the program, which is stopped at a mark, finish. Waits until the program has finished, and returns its output.
     pub(super) fn finish(mut self) -> Result<String, Error> {
         let mut registers = self.registers()?;
         registers.rax = END_TRACE;
@@ -223,7 +223,7 @@ impl Tracer {
         ptrace::getregs(self.pid).map_err(tracing_failed)
     }
 
-    /// Mark at which the program is stopped; none if it is not at a mark.
+    /// Returns the mark at which the program is stopped; `None` if it is not stopped at a mark.
     fn trap(&self, registers: &nix::libc::user_regs_struct) -> Option<Trap> {
         let mut byte = [0];
         self.memory.read_exact_at(&mut byte, registers.rip.checked_sub(1)?).ok()?;
@@ -242,7 +242,7 @@ impl Tracer {
                     .map_err(|e| Error::failed(format!("the traced program's code cannot be read: {e}")))?;
                 let read = bytes.get(..n).unwrap_or(&[]);
                 let flow = Flow::of(read);
-                // Operands of calls and jumps are left out: they are constants.
+                // Operands of calls and jumps are omitted, because they are constants.
                 let operands = if flow == Flow::Straight { Operand::of(read) } else { [None, None] };
                 Ok(*new.insert(DecodedInstruction { flow, is_trap: bytes[0] == INT3, operands }))
             }
@@ -258,15 +258,16 @@ impl Drop for Tracer {
     }
 }
 
-/// Pins a thread and the program that it traces to one core until dropped. Each step is two switches between them; on two
-/// cores, each switch would wake up an idle core.
+/// Pins a thread and the program that it traces to one core until dropped. Each step switches twice between the thread and
+/// the program. On two cores, each switch would wake up an idle core.
 struct OneCore {
     /// Previous affinity of the thread.
     before: CpuSet,
 }
 
 impl OneCore {
-    /// None if the system does not allow pinning: affinities are unchanged, and tracing is slower.
+    /// Pins this thread and the program to one core. Returns `None` if the system does not allow pinning: affinities are
+    /// unchanged, and tracing is slower.
     fn share_with(pid: Pid) -> Option<OneCore> {
         let this = Pid::from_raw(0);
         let before = sched_getaffinity(this).ok()?;
@@ -285,7 +286,7 @@ impl Drop for OneCore {
     }
 }
 
-/// Kills a child that has not become a [`Tracer`].
+/// Kills a child process on drop, unless it has become a [`Tracer`].
 struct KillOnDrop(Option<Child>);
 
 impl Drop for KillOnDrop {
@@ -306,7 +307,7 @@ fn wait(pid: Pid) -> Result<WaitStatus, Error> {
     }
 }
 
-/// Checks that the program stopped for the tracer. If it failed, its own message is on stderr.
+/// Checks that the program stopped for the tracer. If the program failed, its own message is on stderr.
 fn stopped(status: WaitStatus) -> Result<(), Error> {
     match status {
         WaitStatus::Stopped(_, Signal::SIGINT) if interrupt::requested() => Err(interrupted()),
@@ -331,7 +332,7 @@ fn interrupted() -> Error {
 /// Mappings of files in the traced program, and the addresses to which they are relocated.
 #[derive(Debug)]
 struct Relocations {
-    /// Start, end, and the offset to add to an address in between.
+    /// Start and end of each mapping, and the offset to add to an address in it.
     ranges: Vec<(u64, u64, u64)>,
 }
 

@@ -1,5 +1,5 @@
-//! Loops in which each iteration depends on a row of the previous iteration, at a variable position in its body. Measures
-//! the work that epochs repeat, by number of sub-epochs (TLS paper, figures 10 and 11).
+//! Measures the work that epochs repeat after a violation, by number of sub-epochs (TLS paper, figures 10 and 11). In the
+//! measured loops, each iteration depends on a row of the previous iteration, at a variable position in its body.
 
 use std::time::Instant;
 
@@ -15,22 +15,22 @@ use tpcc_core::workload::ops::RowOps;
 use tpcc_core::workload::schema::keys::{DistrictKey, StockKey};
 use tpcc_core::workload::schema::tables::{District, Stock};
 
-/// Rows that an iteration reads besides the row on which it depends.
+/// Number of rows that an iteration reads besides the row on which it depends.
 pub const READS: usize = 32;
 /// Number of iterations of a loop; each is an epoch.
 const EPOCHS: usize = 8;
 
-/// Cost of loops with a dependence.
+/// Measured cost of loops with a dependence.
 #[derive(Clone, Copy, Debug)]
 pub struct DependenceCost {
-    /// Rewound work of each violation, in microseconds.
+    /// Mean rewound work per violation, in microseconds.
     pub rewound_us: f64,
-    /// Time of a loop, in microseconds.
+    /// Mean time of a loop, in microseconds.
     pub loop_us: f64,
 }
 
-/// Runs `loops` loops. Each iteration updates the shared row after `before` of its [`READS`] reads. An epoch has
-/// `sub_epochs` sub-epochs.
+/// Runs `loops` loops. Each iteration makes [`READS`] reads, and updates the shared row after the first `before` reads. Each
+/// epoch has `sub_epochs` sub-epochs.
 pub fn run(
     store: &Store,
     loaded: &Loaded,

@@ -1,6 +1,6 @@
-//! Time of one transaction, run in four ways: one step after the other on one core, without and with announcing groups of
-//! rows; and with its loop running ahead by speculation, on one core and on several (after the TLS paper: Colohan, Ailamaki,
-//! Steffan, Mowry, TOCS 2008).
+//! Measures the time of one transaction in four ways: in order on one core, without and with announcing groups of rows; and
+//! with its loop run ahead by speculation, on one core and on several (after the TLS paper: Colohan, Ailamaki, Steffan,
+//! Mowry, TOCS 2008).
 //!
 //! Each way is a variant with its own copy of the database in memory; all run the same inputs. The variants alternate in
 //! short blocks, so that disturbances of the machine affect all of them. At the end all copies must hold the same rows.
@@ -54,7 +54,7 @@ pub enum LatencyMix {
 }
 
 impl LatencyMix {
-    /// Loop of the transaction that runs ahead.
+    /// Returns the loop of the transaction that runs ahead.
     pub fn of_loop(self) -> TransactionLoop {
         match self {
             LatencyMix::NewOrder => TransactionLoop::OrderLines,
@@ -77,7 +77,7 @@ pub struct LatencyPlan {
     pub epoch_workers: usize,
     /// Condition for running loops ahead: always, or by decision of the governor.
     pub speculate: Speculate,
-    /// Iterations of an epoch; none if the governor decides.
+    /// Number of iterations of an epoch; `None` if the governor decides.
     pub grain: Option<usize>,
     /// Number of transactions of each variant.
     pub transactions: u64,
@@ -123,12 +123,12 @@ pub enum CommitBy {
 }
 
 impl LatencyPlan {
-    /// Number of copies of the database in memory at the same time: one for each variant.
+    /// Returns the number of copies of the database in memory at the same time: one for each variant.
     pub fn copies(&self) -> u64 {
         (if self.simulate { VARIANTS + TRACED_VARIANTS } else { VARIANTS }) as u64
     }
 
-    /// Options of loops on `workers` threads.
+    /// Returns the options of speculative loops on `workers` threads.
     fn options(&self, workers: usize, inject: f64) -> Options {
         let forwarding = match self.forwarding {
             ForwardWrites::Adaptive => Forwarding::Adaptive,
@@ -256,16 +256,16 @@ pub struct LatencyReport {
 
 /// Number of transactions of a variant before the next variant runs.
 const BLOCK_TRANSACTIONS: u64 = 10;
-/// Number of measured blocks for each block of the warm-up, which is not measured.
+/// Ratio of the number of measured blocks to the number of warm-up blocks, which are not measured.
 const WARM_UP_DIVISOR: u64 = 20;
-/// Number of variants.
+/// Number of measured variants.
 const VARIANTS: usize = 4;
 /// Number of additional variants whose loops are traced: on one worker and on two.
 const TRACED_VARIANTS: usize = 2;
-/// Approximate number of traces kept of each traced variant.
+/// Approximate number of traces that are kept for each traced variant.
 const TRACED_TRANSACTIONS: u64 = 400;
 
-/// Runs a plan on copies of the database.
+/// Runs a plan on copies of the database in memory.
 pub fn run(
     plan: &LatencyPlan,
     config: &StoreConfig,
@@ -317,7 +317,7 @@ fn measure(plan: &LatencyPlan, stores: &[Store], loaded: &Loaded) -> Result<Late
         if block == warm {
             variants.iter_mut().for_each(Variant::reset_statistics);
         }
-        // The order rotates: each variant runs at each position.
+        // The order rotates from block to block, so that each variant runs at each position.
         for turn in 0..variants.len() {
             let index = (turn + block as usize) % variants.len();
             let variant = &mut variants[index];
@@ -414,7 +414,7 @@ fn measure(plan: &LatencyPlan, stores: &[Store], loaded: &Loaded) -> Result<Late
     })
 }
 
-/// Name of a value, as typed on the command line.
+/// Returns the name of a value, as typed on the command line.
 fn name_of(value: impl clap::ValueEnum) -> String {
     value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }

@@ -1,5 +1,5 @@
-//! Simulated times of a transaction on other numbers of processors. Its traced loops are simulated; the rest of it takes its
-//! measured time.
+//! Simulated times of a transaction on other numbers of processors. The traced loops of the transaction are simulated; the
+//! rest of the transaction takes its measured time.
 
 #[cfg(test)]
 use schemars::JsonSchema;
@@ -7,7 +7,7 @@ use serde::Serialize;
 use speculate::LoopTrace;
 use speculate::simulate::{Machine, SharedState, Simulated, simulate};
 
-/// A traced transaction.
+/// Trace of a transaction: its loops, and the time outside of loops.
 pub(super) struct TracedTransaction {
     /// Time outside of loops, in nanoseconds.
     outside_ns: u64,
@@ -15,7 +15,7 @@ pub(super) struct TracedTransaction {
 }
 
 impl TracedTransaction {
-    /// Trace of a transaction that took `ns`, including the time of tracing.
+    /// Creates a traced transaction that took `ns`, including the time of tracing.
     pub(super) fn new(ns: u64, loops: Vec<LoopTrace>) -> TracedTransaction {
         let inside: u64 = loops.iter().map(|trace| trace.elapsed_ns + trace.tracing_ns).sum();
         TracedTransaction { outside_ns: ns.saturating_sub(inside), loops }
@@ -86,15 +86,15 @@ pub struct Simulation {
 pub(super) struct MeasuredMeans {
     pub(super) sequential_us: f64,
     pub(super) tls_seq_us: f64,
-    /// Number of workers, and mean with them.
+    /// Number of workers, and mean with this number of workers.
     pub(super) speculative: Option<(usize, f64)>,
 }
 
-/// Current engine: epochs share nothing besides rows.
+/// Shared state of the current engine, in which epochs share nothing besides rows.
 const CURRENT_ENGINE: SharedState =
     SharedState { eager_locks: false, log_at_once: false, statistics: false, last_page: false };
 
-/// Default sub-epochs of a speculator: their number, and the operations of each.
+/// Default sub-epochs of a speculator: number of sub-epochs, and number of operations of each sub-epoch.
 const SUB_EPOCHS: (usize, usize) = (8, 8);
 
 /// Maximum number of transactions in the simulations of figure 21.
@@ -148,7 +148,7 @@ pub(super) fn run(traced: &SimulationInput, measured: &MeasuredMeans, forwarding
     }
 }
 
-/// Mean of transactions on a simulated machine.
+/// Simulates transactions on a machine and returns their means.
 fn mean<'t>(
     name: &str,
     transactions: impl Iterator<Item = &'t TracedTransaction>,

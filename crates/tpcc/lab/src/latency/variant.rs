@@ -21,9 +21,9 @@ use tpcc_core::workload::txn::{self, Failure, Scratch, StepOrder, Verdict};
 
 /// Execution mode of a transaction.
 pub(super) enum ExecutionMode {
-    /// The steps run one after the other.
+    /// The steps of the transaction run one after the other.
     InOrder,
-    /// The loop runs ahead by speculation, always or if the governor decides so.
+    /// The loop of the transaction runs ahead by speculation, always or if the governor decides so.
     Speculative(Options, Speculate),
 }
 
@@ -54,7 +54,7 @@ impl TrialInput {
         }
     }
 
-    /// Number of iterations of the transaction's loop.
+    /// Returns the number of iterations of the transaction's loop.
     pub(super) fn items(&self) -> u64 {
         match self {
             TrialInput::Standard(input) => input.items(),
@@ -76,7 +76,7 @@ struct LoopSpeculation<'s> {
     loops: Loops<'s>,
     of: TransactionLoop,
     selector: LoopSelector,
-    /// Iterations of an epoch, if set by the user.
+    /// Number of iterations of an epoch, if set by the user.
     grain: Option<usize>,
 }
 
@@ -98,19 +98,20 @@ impl<'s> Variant<'s> {
         self.store.database().step().map_err(|error| Error::failed(error.to_string()))
     }
 
-    /// Resets the statistics.
+    /// Resets the statistics of speculation.
     pub(super) fn reset_statistics(&mut self) {
         if let Some(speculation) = &mut self.speculation {
             speculation.loops.take_stats();
         }
     }
 
-    /// Number of transactions until the governor has decided.
+    /// Returns the number of transactions until the governor has decided; 0 without speculation.
     pub(super) fn warm_up(&self) -> u64 {
         self.speculation.as_ref().map_or(0, |speculation| speculation.selector.warm_up())
     }
 
-    /// Iterations of an epoch, as set by the user or chosen by the governor; none if loops run in order.
+    /// Returns the number of iterations of an epoch, as set by the user or chosen by the governor; `None` if loops run in
+    /// order.
     pub(super) fn grain(&self) -> Option<usize> {
         self.speculation.as_ref().and_then(|speculation| speculation.grain.or(speculation.selector.chosen()))
     }
@@ -143,7 +144,7 @@ impl<'s> Variant<'s> {
         ended.map(drop).map_err(failed)
     }
 
-    /// Statistics of speculation, and the dependences that caused violations.
+    /// Takes the statistics of speculation, and the dependences that caused violations.
     pub(super) fn speculation(&mut self) -> (Stats, Vec<Dependence>) {
         self.speculation
             .as_mut()
@@ -151,12 +152,12 @@ impl<'s> Variant<'s> {
             .unwrap_or_default()
     }
 
-    /// Traces of the loops of the last transaction, if loops are traced.
+    /// Takes the traces of the loops of the last transaction, if loops are traced.
     pub(super) fn take_traces(&mut self) -> Vec<LoopTrace> {
         self.speculation.as_mut().map(|speculation| speculation.loops.take_traces()).unwrap_or_default()
     }
 
-    /// Time of a loop of two epochs whose bodies do nothing, in microseconds.
+    /// Measures the time of a loop of two epochs whose bodies do nothing, in microseconds.
     pub(super) fn fork_join_us(&mut self) -> Result<f64, Error> {
         const LOOPS: u32 = 1_000;
         let Some(speculation) = &mut self.speculation else { return Ok(0.0) };
@@ -169,7 +170,7 @@ impl<'s> Variant<'s> {
     }
 }
 
-/// Runs the steps one after the other.
+/// Runs the steps of a transaction one after the other.
 fn in_order(
     tx: &mut StoreTransaction<'_>,
     job: &TrialInput,

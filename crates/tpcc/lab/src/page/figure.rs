@@ -1,12 +1,12 @@
-//! Figures before they are drawn.
+//! Data of figures, before they are drawn.
 
 use std::collections::HashSet;
 use std::fmt::Write;
 
-/// A figure: lines over numbers, or bars over names.
+/// Data of a figure: line series over numbers, or bars over names.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Figure {
-    /// Title.
+    /// Title of the figure.
     pub title: String,
     /// Label of the x axis, with its unit.
     pub x_label: String,
@@ -30,14 +30,14 @@ pub enum AxisSpacing {
     Linear,
 }
 
-/// A series: a curve, or a bar for each name.
+/// Series of a figure: a curve, or a bar for each name.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PlotLine {
     /// Name of the series; empty if it is the only series of the figure.
     pub name: String,
-    /// Source of the values.
+    /// Source of the values of the series.
     pub source: Source,
-    /// Points in the order of x.
+    /// Points of the series, in the order of x.
     pub points: Vec<Point>,
 }
 
@@ -50,23 +50,23 @@ pub enum Source {
     Paper,
 }
 
-/// A point of a series.
+/// Point of a series.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Point {
     /// Position on the x axis.
     pub x: XPosition,
-    /// Value; none if nothing could be measured.
+    /// Value of the point; `None` if nothing could be measured.
     pub y: Option<f64>,
-    /// Lower and upper end of the interval of the value; none if it is exact.
+    /// Lower and upper end of the interval of the value; `None` if the value is exact.
     pub interval: Option<(f64, f64)>,
 }
 
 /// Position on the x axis.
 #[derive(Clone, PartialEq, Debug)]
 pub enum XPosition {
-    /// A number.
+    /// Position on an axis of numbers.
     Number(f64),
-    /// A name.
+    /// Position on an axis of names.
     Name(String),
 }
 
@@ -75,7 +75,7 @@ pub enum XPosition {
 pub struct EventMark {
     /// Position on the x axis.
     pub x: f64,
-    /// Description, the same text for all events of a kind.
+    /// Description of the event. All events of a kind have the same description.
     pub what: &'static str,
 }
 
@@ -91,21 +91,21 @@ pub enum Layout {
 }
 
 impl Point {
-    /// A point without an interval.
+    /// Creates a point without an interval.
     pub fn exact(x: XPosition, y: Option<f64>) -> Point {
         Point { x, y, interval: None }
     }
 }
 
 impl PlotLine {
-    /// Copy of the line without its points.
+    /// Returns a copy of the line without its points.
     pub(super) fn empty(&self) -> PlotLine {
         PlotLine { name: self.name.clone(), source: self.source, points: Vec::new() }
     }
 }
 
 impl XPosition {
-    /// The position as text.
+    /// Formats the position as text.
     pub(super) fn text(&self) -> String {
         match self {
             XPosition::Number(number) => number.to_string(),
@@ -115,7 +115,7 @@ impl XPosition {
 }
 
 impl Figure {
-    /// All values, with the ends of intervals.
+    /// Returns the values of all points, with the ends of their intervals.
     pub fn values(&self) -> impl Iterator<Item = f64> {
         let points = self.lines.iter().flat_map(|line| &line.points).filter(|point| point.y.is_some());
         points.flat_map(|point| {
@@ -129,7 +129,7 @@ impl Figure {
         self.values().next().is_some()
     }
 
-    /// Copy of the figure without its lines and marks.
+    /// Returns a copy of the figure without its lines and marks.
     pub(super) fn empty(&self) -> Figure {
         Figure {
             title: self.title.clone(),
@@ -146,7 +146,7 @@ impl Figure {
         self.lines.iter().flat_map(|line| &line.points).any(|point| matches!(point.x, XPosition::Name(_)))
     }
 
-    /// Layout of the x axis.
+    /// Returns the layout of the x axis.
     pub fn places(&self) -> Layout {
         if !self.is_named() {
             return Layout::Numbers;
@@ -161,7 +161,7 @@ impl Figure {
         }
     }
 
-    /// Data of the figure as CSV: a row for each point.
+    /// Formats the data of the figure as CSV, with a row for each point.
     pub fn csv(&self) -> String {
         let mut text = "series,x,y,low,high\n".to_owned();
         for line in &self.lines {

@@ -12,7 +12,7 @@ use tpcc_core::workload::words::grouped;
 /// Maximum number of rows of a table.
 pub(super) const MOST_ROWS: usize = 1_000;
 
-/// A complete page.
+/// Returns a complete HTML page with this title and body.
 pub fn page(title: &str, body: &Markup) -> String {
     let page = html! {
         (DOCTYPE)
@@ -29,7 +29,7 @@ pub fn page(title: &str, body: &Markup) -> String {
     page.into_string()
 }
 
-/// Figures side by side, as many as fit.
+/// Returns figures side by side, as many in a row as fit.
 pub fn figures(all: &[Figure]) -> Markup {
     html! {
         @if !all.is_empty() {
@@ -62,15 +62,15 @@ fn figure_block(figure: &Figure) -> Markup {
     }
 }
 
-/// Key figures at the top of a page.
+/// Returns the key figures at the top of a page.
 pub fn facts(all: &[(&str, String)]) -> Markup {
     html! {
         dl.facts { @for (name, value) in all { div { dt { (name) } dd { (value) } } } }
     }
 }
 
-/// A table of the first `MOST_ROWS` rows, which become blocks on a small screen. Columns from index `numbers` on are
-/// numbers.
+/// Returns a table of the first `MOST_ROWS` rows, which become blocks on a small screen. Columns from index `numbers` on
+/// contain numbers.
 pub fn table(head: &[&str], numbers: usize, rows: impl IntoIterator<Item = Vec<Markup>>) -> Markup {
     let mut rows = rows.into_iter();
     let shown: Vec<Vec<Markup>> = rows.by_ref().take(MOST_ROWS).collect();
@@ -92,7 +92,7 @@ pub fn table(head: &[&str], numbers: usize, rows: impl IntoIterator<Item = Vec<M
     }
 }
 
-/// A cell with this text.
+/// Returns a table cell with this text.
 pub fn cell(text: impl AsRef<str>) -> Markup {
     html! { (text.as_ref()) }
 }

@@ -1,10 +1,10 @@
-//! Colours. A figure is drawn in stand-in colours, which are then replaced by the colours of its destination: variables of
-//! the page, which follow light, dark and print styles, or plain colours in a file. Lines differ in colour, dash and mark,
-//! so that colour is never the only difference.
+//! Colours of figures. A figure is drawn in stand-in colours, which are then replaced by the colours of its destination:
+//! variables of the page, which follow light, dark and print styles, or plain colours in a file. Lines differ in colour,
+//! dash and mark, so that colour is never the only difference.
 
 use plotters::style::RGBColor;
 
-/// Maximum number of distinguishable lines.
+/// Maximum number of distinguishable lines of a figure.
 pub const MOST_LINES: usize = 6;
 
 /// Role of a colour.
@@ -12,13 +12,13 @@ pub const MOST_LINES: usize = 6;
 pub(super) enum Ink {
     /// Text, axes, values of a paper.
     Text,
-    /// Less important text.
+    /// Text of less importance.
     Faint,
-    /// Grid lines.
+    /// Text, axes, and values of a paper.
     Grid,
-    /// Background.
+    /// Background of the figure.
     Ground,
-    /// Events.
+    /// Lines that mark events.
     Event,
     /// Line of a series, with the dashes of the series.
     Line(usize),
@@ -49,14 +49,14 @@ pub(super) const SERIES: [(&str, &str); MOST_LINES] = [
 const DASHES: [&str; MOST_LINES] = ["", "7 3", "2 3", "9 3 2 3", "5 5", "1 4"];
 
 impl Ink {
-    /// All inks.
+    /// Returns the inks of all roles.
     fn all() -> impl Iterator<Item = Ink> {
         [Ink::Text, Ink::Faint, Ink::Grid, Ink::Ground, Ink::Event]
             .into_iter()
             .chain((0..MOST_LINES).flat_map(|n| [Ink::Line(n), Ink::Mark(n)]))
     }
 
-    /// Stand-in colour. Figures use these colours for nothing else.
+    /// Returns the stand-in colour. Figures use stand-in colours for nothing else.
     pub(super) fn stand_in(self) -> RGBColor {
         match self {
             Ink::Text => RGBColor(1, 0, 1),

@@ -4,8 +4,8 @@
 //! give colours, and `values` formats JSON values. [`html`] has the elements of pages, and [`run`] makes the page of a run.
 //! The pages of experiments are made in [`crate::reproduce`].
 //!
-//! Pages are made from files of any origin, with any numbers and with lists of any length. The amount that is drawn and
-//! listed is bounded, and the work grows with the length of the file.
+//! Pages are made from files of any origin, with any numbers and with lists of any length. The number of drawn points and of
+//! listed rows is bounded, and the work grows with the length of the file.
 
 pub mod figure;
 pub mod html;

@@ -16,18 +16,18 @@ use super::thin::DrawnFigure;
 
 /// Width of a figure, in SVG units. A unit is about 0.65 pixels on a small screen and about 1 pixel on a large one.
 const WIDTH: i32 = 560;
-/// Height of the plot area of lines.
+/// Height of the plot area of a line figure.
 const PLOT: i32 = 220;
 /// Height of a row of the legend.
 const LEGEND: i32 = 22;
-/// Font size.
+/// Font size of all texts, in SVG units.
 const TEXT: i32 = 18;
-/// Mean width of a character of text, estimated generously: fonts are not measured.
+/// Mean width of a character of text. The value is a generous estimate, because fonts are not measured.
 const CHARACTER: f64 = 7.9;
-/// Maximum number of points of a line with a mark each.
+/// Maximum number of points of a line that is drawn with a mark at each point.
 const MOST_MARKS: usize = 32;
 
-/// Draws a figure as an SVG element, with as many points as there is room for.
+/// Draws a figure as an SVG element, with as many points as fit.
 pub fn svg(figure: &Figure, place: Canvas) -> String {
     let DrawnFigure { figure, .. } = DrawnFigure::of(figure);
     let figure = &figure;
@@ -111,7 +111,7 @@ fn width_of(text: &str) -> i32 {
     (text.chars().count() as f64 * CHARACTER).ceil() as i32
 }
 
-/// The text, cut to fit the width.
+/// Cuts the text to fit the width.
 fn cut(text: &str, width: i32) -> String {
     let most = (f64::from(width) / CHARACTER) as usize;
     match text.chars().count() > most {
@@ -120,8 +120,8 @@ fn cut(text: &str, width: i32) -> String {
     }
 }
 
-/// Lines with their numbers. Lines of this program and lines of the paper are numbered separately, so that the colours of
-/// the former do not depend on the paper.
+/// Numbers the lines of a figure. Lines of this program and lines of the paper are numbered separately, so that the colours
+/// of this program's lines do not depend on the paper.
 fn numbered(figure: &Figure) -> Vec<(usize, &PlotLine)> {
     let (mut here, mut paper) = (0, 0);
     let mut number = |line: &PlotLine| {
@@ -132,7 +132,7 @@ fn numbered(figure: &Figure) -> Vec<(usize, &PlotLine)> {
     figure.lines.iter().map(|line| (number(line), line)).collect()
 }
 
-/// Start and row of each entry of the legend, and the number of rows.
+/// Returns the start and row of each entry of the legend, and the number of rows.
 fn legend_places(figure: &Figure) -> (Vec<(i32, i32)>, i32) {
     if figure.lines.len() == 1 && figure.lines[0].name.is_empty() {
         return (vec![], 0);
@@ -167,7 +167,7 @@ fn lines_height(figure: &Figure) -> i32 {
     legend_places(figure).1 * LEGEND + 30 + PLOT + 50
 }
 
-/// Label of an axis, with a note if the axis is logarithmic.
+/// Returns the label of an axis, with a note if the axis is logarithmic.
 fn labelled(label: &str, axis: &Axis) -> String {
     format!("{label}{}", if axis.log { " (by powers)" } else { "" })
 }
@@ -249,7 +249,8 @@ fn lines(pen: &Pen<'_>, figure: &Figure, names: &[String], height: i32) {
     }
 }
 
-/// Positions and texts of the ticks of the x axis: names, the values of x themselves if there are few, or round numbers.
+/// Returns the positions and texts of the ticks of the x axis. Ticks are names, the values of x themselves if there are few,
+/// or round numbers.
 fn x_ticks(names: &[String], xs: &Axis, values: Vec<f64>, x_of: &dyn Fn(f64) -> i32) -> Vec<(i32, String)> {
     let mut own = values;
     own.sort_by(f64::total_cmp);
@@ -281,21 +282,21 @@ fn x_ticks(names: &[String], xs: &Axis, values: Vec<f64>, x_of: &dyn Fn(f64) -> 
     (1..=8).rev().map(|about| at(&xs.ticks(about))).find(|ticks| fits(ticks)).unwrap_or_default()
 }
 
-/// Height of a name, of a bar, and of the space between names.
+/// Height of a name, height of a bar, and space between names.
 const NAME: i32 = 21;
 const BAR: i32 = 16;
 const GAP: i32 = 7;
-/// Width reserved for a value beside its bar.
+/// Width reserved for the value beside a bar.
 const VALUE: i32 = 70;
 
 /// Maximum width of a name below an axis.
 const LONGEST_NAME: i32 = WIDTH / 2;
 
-/// Bars by name, from top to bottom. Each name has the full width of the figure above its bars.
+/// A figure of bars by name, from top to bottom. Each name has the full width of the figure above its bars.
 struct Bars<'a> {
     figure: &'a Figure,
     names: Vec<String>,
-    /// Points by name of each line; the first of several with one name.
+    /// Points of each line, keyed by name. Of several points with one name, the first is used.
     points: Vec<HashMap<String, &'a Point>>,
 }
 
@@ -372,7 +373,7 @@ fn bar(pen: &Pen<'_>, point: &Point, source: Source, number: usize, y: i32, zero
     pen.mark((x, y), source, number);
     if let Some((low, high)) = point.interval {
         let (low, high) = (x_of(low), x_of(high));
-        // The ends of an interval are higher than the bar, so that they are visible on it.
+        // The ends of an interval are taller than the bar, so that they are visible on it.
         pen.line(&[(low, y), (high, y)], Ink::Text, 1);
         for x in [low, high] {
             pen.line(&[(x, y - 5), (x, y + 5)], Ink::Text, 1);

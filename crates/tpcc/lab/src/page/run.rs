@@ -1,4 +1,4 @@
-//! Page of one run, made from the JSON object of the run, so that it can be made again from a saved one.
+//! Page of one run, made from the JSON object of the run. The page of a saved run can therefore be made again.
 
 use maud::{Markup, html};
 use serde_json::{Map, Value};
@@ -12,7 +12,7 @@ use super::values::{MOST_TABLES, format_value, pairs};
 use tpcc_core::workload::generate::deck::Kind;
 use tpcc_core::workload::words::grouped;
 
-/// Keys with their own part of the page; every other object is a mechanism.
+/// Keys with their own section of the page; every other object is shown as a mechanism.
 const OWN_SECTIONS: &[&str] =
     &["provenance", "machine", "config", "transactions", "series", "check", "rows", "generator"];
 
@@ -77,7 +77,7 @@ fn head(run: &Value) -> Markup {
     }
 }
 
-/// Numbers of a list; none for an element that is not a number.
+/// Returns the numbers of a list; `None` for an element that is not a number.
 fn numbers(value: &Value) -> impl Iterator<Item = Option<f64>> {
     value.as_array().into_iter().flatten().map(Value::as_f64)
 }
@@ -97,7 +97,7 @@ fn over_time(run: &Value) -> Figure {
     }
 }
 
-/// Variation of the throughput, by which a reader can judge small differences.
+/// Returns the section on the variation of the throughput, by which a reader can judge small differences.
 fn noise(run: &Value) -> Markup {
     let mut rates: Vec<f64> = numbers(&run["series"]["throughput_per_s"]).flatten().collect();
     rates.sort_by(f64::total_cmp);
@@ -115,9 +115,9 @@ fn noise(run: &Value) -> Markup {
     }
 }
 
-/// Standard deviation relative to the mean; none if the mean is not above 0.
+/// Returns the standard deviation relative to the mean; `None` if the mean is not above 0.
 fn spread(values: &[f64]) -> Option<f64> {
-    // Scaled by the largest value, so that sums and squares are finite.
+    // Values are scaled by the largest value, so that sums and squares are finite.
     let unit = values.iter().copied().map(f64::abs).fold(0.0, f64::max);
     let (n, scaled) = (values.len() as f64, || values.iter().map(|value| value / unit));
     let mean = scaled().sum::<f64>() / n;
@@ -125,7 +125,7 @@ fn spread(values: &[f64]) -> Option<f64> {
     (mean > 0.0).then(|| variance.sqrt() / mean)
 }
 
-/// Types of transactions that ran, with their figures.
+/// Returns the transaction types that ran, with their JSON objects.
 fn kinds_of(run: &Value) -> impl Iterator<Item = (&String, &Value)> {
     let all = run["transactions"].as_object().into_iter().flatten();
     let is_kind = |name: &str| Kind::ALL.iter().any(|kind| kind.name() == name);
@@ -170,7 +170,7 @@ fn kinds(run: &Value) -> Markup {
     )
 }
 
-/// Part of the page on the time of the workers.
+/// Returns the section on the time of the workers.
 fn where_time_goes(run: &Value) -> Markup {
     let Some(time) = WorkerTime::of(run) else {
         return html! { p.faint { "Nothing was measured." } };
@@ -198,12 +198,12 @@ fn where_time_goes(run: &Value) -> Markup {
 struct WorkerTime {
     bars: Vec<Point>,
     /// True if transactions of a team overlap, so that their times add up to more than the time of the workers. The bars of
-    /// the types are then shares of that sum.
+    /// the transaction types are then shares of the sum of these times.
     overlaps: bool,
 }
 
 impl WorkerTime {
-    /// Computes the times of a run; none if nothing was measured.
+    /// Computes the times of a run; `None` if nothing was measured.
     fn of(run: &Value) -> Option<WorkerTime> {
         let workers = run["config"]["workers"].as_f64().unwrap_or(1.0);
         let seconds = run["measured_s"].as_f64()? * workers;
@@ -233,7 +233,7 @@ impl WorkerTime {
     }
 }
 
-/// Figures of each mechanism: every object of the run without its own part of the page.
+/// Returns the section on the mechanisms: every object of the run without its own section of the page.
 fn mechanisms(run: &Value) -> Markup {
     let schema = Schema::of_run();
     let all = run.as_object().into_iter().flatten();
@@ -300,7 +300,7 @@ mod tests {
 
     use super::*;
 
-    /// A run of 2 workers for 1 s. Each worker has ten terminals, which waited for the disk most of the time.
+    /// Returns a run of 2 workers for 1 s. Each worker has ten terminals, which waited for the disk most of the time.
     fn run(new_order_ns: u64) -> Value {
         json!({
             "config": { "workers": 2 },

@@ -1,12 +1,12 @@
-//! Axes: their range, their scale, linear or logarithmic, and their ticks. Axes are finite for any values: values too large
-//! to draw are at an end of the axis, and values too close to distinguish are one.
+//! Axes of figures: range, linear or logarithmic scale, and ticks. Axes are finite for any values. Values too large to draw
+//! are placed at an end of the axis, and values too close to distinguish are drawn as one.
 
 use super::figure::AxisSpacing;
 
 /// Range and scale of an axis.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Axis {
-    /// Ends of the axis: values, or their decimal logarithms.
+    /// Start and end of the axis: values, or their decimal logarithms on a logarithmic scale.
     from: f64,
     to: f64,
     /// True if the scale is logarithmic.
@@ -15,24 +15,25 @@ pub(super) struct Axis {
 
 /// Minimum ratio of the largest to the smallest value on a logarithmic axis.
 const WIDE: f64 = 50.0;
-/// Maximum value with its own position: sums and differences of two such values are finite.
+/// Maximum value with its own position. Sums and differences of two such values are finite.
 const LARGEST: f64 = 1e300;
-/// Minimum length of an axis: fractions of it are normal numbers.
+/// Minimum length of an axis. Fractions of this length are normal floating-point numbers.
 const LEAST_LENGTH: f64 = 1e-290;
-/// Minimum length of an axis relative to its ends: below this, rounding errors would determine positions.
+/// Minimum length of an axis relative to its ends. On a shorter axis, rounding errors would determine positions.
 const LEAST_PART: f64 = 1e-14;
-/// Limits of positions: a value outside of the axis is at most one length of the axis away.
+/// Limits of positions relative to the axis. A value outside of the axis is at most one length of the axis away.
 const OUTSIDE: (f64, f64) = (-1.0, 2.0);
 /// Maximum number of ticks of an axis.
 const MOST_TICKS: f64 = 64.0;
 
 impl Axis {
-    /// Axis for these values: logarithmic if they span a factor of [`WIDE`], otherwise from 0 unless all are far from 0.
+    /// Creates an axis for these values. The axis is logarithmic if the values span a factor of [`WIDE`]; otherwise it
+    /// begins at 0 unless all values are far from 0.
     pub(super) fn of(values: impl Iterator<Item = f64>, zero: Zero) -> Axis {
         Axis::with_spacing(values, zero, AxisSpacing::Auto)
     }
 
-    /// Like [`Axis::of`], but logarithmic only if `steps` allows it.
+    /// Like [`Axis::of`], but logarithmic only if `spacing` allows it.
     pub(super) fn with_spacing(values: impl Iterator<Item = f64>, zero: Zero, spacing: AxisSpacing) -> Axis {
         let (mut least, mut most) = (f64::INFINITY, f64::NEG_INFINITY);
         for value in values.filter(|value| value.is_finite()).map(drawable) {
@@ -63,7 +64,8 @@ impl Axis {
         }
     }
 
-    /// Position of a value, relative to the axis: 0 at its start, 1 at its end. Clamped to the range from -1 to 2.
+    /// Returns the position of a value, relative to the axis: 0 at its start, 1 at its end. Clamped to the range from -1 to
+    /// 2.
     pub(super) fn place(&self, value: f64) -> f64 {
         let at = match self.log {
             true if value > 0.0 => drawable(value).log10(),
@@ -74,7 +76,7 @@ impl Axis {
         if place.is_nan() { 0.0 } else { place.clamp(OUTSIDE.0, OUTSIDE.1) }
     }
 
-    /// Round values along the axis, about `about` of them.
+    /// Returns round values along the axis; `about` is their approximate number.
     pub(super) fn ticks(&self, about: usize) -> Vec<f64> {
         if self.log {
             return self.powers(about);
@@ -109,14 +111,14 @@ fn drawable(value: f64) -> f64 {
     value.clamp(-LARGEST, LARGEST)
 }
 
-/// Inclusion of 0 in an axis.
+/// Condition for the inclusion of 0 in an axis.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Zero {
-    /// Always: the length of a bar shows its value.
+    /// Always, because the length of a bar shows its value.
     Always,
     /// If values are near 0.
     IfNear,
-    /// Only if values include it.
+    /// Only if the values include 0.
     Never,
 }
 
@@ -185,7 +187,7 @@ mod tests {
         assert_eq!(all, ["0", "1", "0.85", "12.3", "123", "4096", "54.3k", "15M", "0.0312", "-2.5"]);
     }
 
-    /// Values at the limits of floating-point numbers, and around them.
+    /// Values at the limits of floating-point numbers, and values near these limits.
     const EXTREMES: [f64; 16] = [
         0.0,
         -0.0,

@@ -1,7 +1,7 @@
 //! Descriptions and units of the keys of a run's JSON, from its schema.
 //!
-//! The schema is the published file. A test compares it with the types, so that the program does not need code to generate
-//! it.
+//! The schema is the published file. A test compares the file with the types, so that the program does not need code to
+//! generate the schema.
 
 use serde_json::Value;
 
@@ -9,12 +9,12 @@ use serde_json::Value;
 pub(super) struct Schema(Value);
 
 impl Schema {
-    /// Schema of a run. If the file could not be parsed, keys would have no descriptions; a test parses it.
+    /// Returns the schema of a run. If the file could not be parsed, keys would have no descriptions; a test parses it.
     pub(super) fn of_run() -> Schema {
         Schema(serde_json::from_str(include_str!("../../../schema/run.schema.json")).unwrap_or_default())
     }
 
-    /// Description and unit of the key at the end of a path, if the schema has them.
+    /// Returns the description and the unit of the key at the end of a path, if the schema has such a key.
     pub(super) fn about(&self, path: &[&str]) -> (Option<String>, Option<String>) {
         let mut at = &self.0;
         for key in path {

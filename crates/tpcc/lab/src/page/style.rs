@@ -1,10 +1,10 @@
-//! Style of pages: light, dark and print, from 400 pixels to any width.
+//! Style sheet of pages: light, dark and print styles, for widths from 400 pixels on.
 
 use std::fmt::Write;
 
 use super::ink::SERIES;
 
-/// Style sheet with the colours of series.
+/// Returns the style sheet with the colours of series.
 pub(super) fn style() -> String {
     let (mut light, mut dark) = (String::new(), String::new());
     for (n, (on_light, on_dark)) in SERIES.iter().enumerate() {

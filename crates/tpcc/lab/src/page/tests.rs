@@ -9,7 +9,7 @@ use super::plot::svg;
 use super::run::run_page;
 use tpcc_core::report::model::schema_of;
 
-/// Numbers of any size; numbers at the limits of the type are frequent.
+/// Generates numbers of any size. Numbers at the limits of the type are frequent.
 pub fn number() -> impl Strategy<Value = f64> {
     let extremes = [0.0, -0.0, 5e-324, -5e-324, 1e-300, 1.0, -1.0, 1e300, 1e308, f64::MAX, f64::MIN];
     let beyond = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY];
@@ -21,7 +21,7 @@ pub fn number() -> impl Strategy<Value = f64> {
     ]
 }
 
-/// A number as in JSON, in which a number that is not finite is null.
+/// Generates numbers as in JSON, in which a number that is not finite is null.
 fn json_number() -> impl Strategy<Value = Value> {
     prop_oneof![6 => number().prop_map(|number| json!(number)), 1 => any::<u64>().prop_map(|n| json!(n)), 1 => Just(Value::Null)]
 }
@@ -30,7 +30,7 @@ fn list() -> impl Strategy<Value = Value> {
     proptest::collection::vec(json_number(), 0..40).prop_map(Value::Array)
 }
 
-/// Any JSON value.
+/// Generates any JSON value.
 fn value() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![json_number(), any::<bool>().prop_map(Value::from), ".{0,8}".prop_map(Value::from)];
     leaf.prop_recursive(4, 64, 8, |inner| {
@@ -43,7 +43,7 @@ fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A run with lists of any length and with any numbers.
+/// Generates runs with lists of any length and with any numbers.
 fn run() -> impl Strategy<Value = Value> {
     let part = || prop_oneof![4 => list(), 1 => value()];
     let scalars = proptest::collection::vec(json_number(), 12);

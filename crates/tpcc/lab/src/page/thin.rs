@@ -1,24 +1,24 @@
 //! Selects the points of a figure to draw. The work of drawing depends on the size of the figure on the page, not on the
-//! length of a run. Of a long line, some points of each stretch are drawn, its extremes among them; of many names, the first
-//! ones.
+//! length of a run. Of a long line, some points of each stretch are drawn, including its extremes. Of many names, the first
+//! ones are drawn.
 
 use std::collections::HashSet;
 
 use super::figure::{Figure, PlotLine, Point, XPosition};
 
-/// Maximum number of points of a line over numbers: some for each unit of the figure's width.
+/// Maximum number of drawn points of a line over numbers: some for each unit of the figure's width.
 pub(super) const MOST_POINTS: usize = 2_000;
-/// Points that represent a stretch of a line: its first and last, the least and the greatest, and one that is a gap.
+/// Number of points that represent a stretch of a line: first, last, minimum, maximum, and one gap.
 const POINTS_PER_STRETCH: usize = 5;
-/// Maximum number of names of a figure.
+/// Maximum number of drawn names of a figure.
 pub(super) const MOST_NAMES: usize = 200;
 
 /// A figure reduced to the points to draw.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct DrawnFigure {
-    /// Figure with finite numbers only, and no more points than there is room for.
+    /// Figure with finite numbers only, and with at most the maximum number of points.
     pub(super) figure: Figure,
-    /// Number of points of the whole figure.
+    /// Number of points of the original figure.
     pub(super) points: usize,
     /// Number of points that are not drawn.
     pub(super) left_out: usize,
@@ -52,7 +52,7 @@ impl DrawnFigure {
     }
 }
 
-/// Copy of a point with its finite values only.
+/// Returns a copy of a point without values that are not finite.
 fn finite(point: &Point) -> Point {
     let y = point.y.filter(|y| y.is_finite());
     let interval = point.interval.filter(|(low, high)| y.is_some() && low.is_finite() && high.is_finite());

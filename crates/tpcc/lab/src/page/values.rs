@@ -10,7 +10,7 @@ use super::scale::short;
 use super::schema::Schema;
 use tpcc_core::workload::words::grouped;
 
-/// Maximum number of bytes of a value in a cell, not counting its last word.
+/// Maximum length of a value in a cell, in bytes, not counting its last word.
 const MOST_WORDS: usize = 4_000;
 /// Maximum number of columns of a table.
 const MOST_COLUMNS: usize = 32;
@@ -51,7 +51,7 @@ fn write_value(to: &mut String, value: &Value) {
     }
 }
 
-/// Appends parts separated by commas, and the number of those left out.
+/// Appends parts separated by commas, and the number of omitted parts.
 fn write_list<T>(
     to: &mut String,
     len: usize,
@@ -70,7 +70,7 @@ fn write_list<T>(
     }
 }
 
-/// Keys, values and descriptions; lists of objects become separate tables.
+/// Returns a table of keys, values and descriptions. Lists of objects become separate tables.
 pub(super) fn pairs(of: Option<&Map<String, Value>>, schema: &Schema, path: &[&str]) -> Markup {
     let Some(of) = of else { return html! { p.faint { "not known" } } };
     let is_table = |value: &Value| value.as_array().is_some_and(|all| all.iter().any(Value::is_object));
@@ -102,7 +102,7 @@ struct ListEntry<'a> {
 }
 
 impl ListEntry<'_> {
-    /// Text of the entry in a column.
+    /// Returns the text of the entry in a column.
     fn at(&self, column: &str) -> String {
         match (self.value.get(column), self.name, column) {
             (Some(value), ..) => format_value(value),

@@ -15,33 +15,33 @@ pub use tpcc_core::report::machine::available_memory_bytes;
 use tpcc_core::workload::error::Error;
 use tpcc_core::workload::reading::read_file;
 
-/// Maximum size of a list of builds, in bytes.
+/// Maximum size of a file with a list of builds, in bytes.
 const MOST_LIST: u64 = 1 << 20;
 
-/// A build of `tpcc` in a comparison.
+/// A build of `tpcc` that is compared with other builds.
 #[derive(Clone, Debug)]
 pub struct Build {
     /// Name, unique in a comparison.
     pub name: String,
     /// Path of the program.
     pub program: PathBuf,
-    /// Flags of `tpcc run` for this build, in addition to those of the comparison; none of them contains a space.
+    /// Flags of `tpcc run` for this build, in addition to the flags of the comparison. No flag contains a space.
     pub flags: String,
 }
 
 /// List of the builds that `cargo xtask ablate-build` has made, as stored in a file.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Matrix {
-    /// Inputs of the builds: sources, compiler, training.
+    /// Key of the inputs of the builds: sources, compiler, training.
     pub key: String,
-    /// Last commit that was found to have these sources.
+    /// Last commit that was found to have the sources of the builds.
     #[serde(default)]
     pub commit: String,
     /// Builds of the list.
     pub builds: Vec<BuildEntry>,
 }
 
-/// A build in the list.
+/// A build in a stored list.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BuildEntry {
     /// Name of the build.
@@ -59,31 +59,32 @@ pub struct BuildEntry {
 
 /// Name of the file with the list, in the directory of the builds.
 pub const LIST: &str = "builds.json";
-/// Build with everything on.
+/// Name of the build with everything on.
 pub const ALL: &str = "all";
-/// Build with everything on except the code layout.
+/// Name of the build with everything on except the code layout.
 pub const FEEDBACK: &str = "no grouping";
-/// [`FEEDBACK`] with its basic blocks laid out anew; exists only if the tool for that is installed.
+/// Name of the build [`FEEDBACK`] with its basic blocks laid out again. The build exists only if the layout tool is
+/// installed.
 pub const BOLT: &str = "blocks laid out anew";
-/// Build with crates in parts, without link-time optimisation.
+/// Name of the build with crates in parts, without link-time optimisation.
 pub const NO_LTO: &str = "no inlining across crates";
-/// Build with every switch off, and with the engine in a shared object whose functions can be preempted.
+/// Name of the build with every switch off, and with the engine in a shared object whose functions can be preempted.
 pub const SHARED: &str = "engine in a shared object";
-/// [`SHARED`] with each call from the program to the engine through the procedure linkage table.
+/// Name of the build [`SHARED`] with each call from the program to the engine through the procedure linkage table.
 pub const SHARED_LAZY: &str = "engine in a shared object, lazy binding";
-/// [`ALL`] with its transactions in teams: base of the rows of the scheduler.
+/// Name of the build [`ALL`] with its transactions in teams: base of the rows of the scheduler.
 pub const ALL_STEPS: &str = "all, in teams";
-/// Plain release build.
+/// Name of the plain release build.
 pub const PLAIN: &str = "plain release";
-/// Build with everything off except profile feedback.
+/// Name of the build with everything off except profile feedback.
 pub const ONLY_FEEDBACK: &str = "only feedback";
-/// Build with everything off.
+/// Name of the build with everything off.
 pub const NOTHING: &str = "nothing";
-/// [`NOTHING`] with atomics ordered as proven: the build of a user who turns every switch off.
+/// Name of the build [`NOTHING`] with atomics ordered as proven: the build of a user who turns every switch off.
 pub const SWITCHED_OFF: &str = "nothing, orderings as proven";
 
 impl Matrix {
-    /// Reads a list.
+    /// Reads a list of builds from a file.
     ///
     /// # Errors
     /// Errors of the file. A file that is not a list, or has more than 1 MiB, is `InvalidData`.
@@ -91,7 +92,7 @@ impl Matrix {
         Ok(serde_json::from_slice(&read_file(list, MOST_LIST, "a list of builds of 'cargo xtask ablate-build'")?)?)
     }
 
-    /// Writes the list.
+    /// Writes the list of builds to a file.
     ///
     /// # Errors
     /// Errors of the file.
@@ -99,13 +100,13 @@ impl Matrix {
         std::fs::write(list, serde_json::to_string_pretty(self)? + "\n")
     }
 
-    /// Program of the build with this name, if the file exists.
+    /// Returns the program of the build with this name, if the file exists.
     pub fn program(&self, name: &str) -> Option<&Path> {
         let listed = self.builds.iter().find(|build| build.name == name)?;
         Some(listed.program.as_path()).filter(|program| program.is_file())
     }
 
-    /// Program of a build with these settings, if the file exists.
+    /// Returns the program of a build with these settings, if the file exists.
     pub fn program_of(&self, how: &str) -> Option<&Path> {
         self.builds.iter().filter(|build| build.how == how).map(|build| build.program.as_path()).find(|p| p.is_file())
     }
@@ -120,7 +121,7 @@ impl Matrix {
 }
 
 impl BuildEntry {
-    /// The build for a comparison.
+    /// Converts the entry to a build for a comparison.
     pub fn build(&self) -> Build {
         Build { name: self.name.clone(), program: self.program.clone(), flags: self.flags.clone() }
     }
@@ -146,7 +147,7 @@ pub struct Comparison {
 /// Counts per transaction of the standard mix.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct PerTransaction {
-    /// Number of instructions.
+    /// Number of instructions per transaction.
     pub instructions: f64,
     /// Misses of an instruction cache of 32 KiB in 8 ways.
     pub i1_misses: f64,
@@ -161,7 +162,8 @@ pub struct PerTransaction {
 pub struct Timing {
     /// Mean transactions per second over all rounds.
     pub per_second: f64,
-    /// Ratio of the throughput to that of the first build: ratio of the sums, with a 95% interval over pairs of one round.
+    /// Ratio of the throughput of this build to the throughput of the first build: ratio of the sums, with a 95% interval
+    /// over pairs of one round.
     pub ratio: f64,
     /// Lower end of the 95% interval.
     pub ratio_low: f64,
@@ -170,7 +172,7 @@ pub struct Timing {
 }
 
 impl Timing {
-    /// Ratio with its interval.
+    /// Returns the ratio of the throughputs with its interval.
     pub fn spread(self) -> Spread {
         Spread { mid: self.ratio, low: self.ratio_low, high: self.ratio_high }
     }
@@ -181,16 +183,16 @@ impl Timing {
 pub struct BuildFigures {
     /// Name of the build.
     pub name: String,
-    /// Counts; none if not counted.
+    /// Counts per transaction; `None` if the build was not counted.
     pub counted: Option<PerTransaction>,
-    /// Throughput; none if not timed.
+    /// Throughput of the build; `None` if the build was not timed.
     pub timed: Option<Timing>,
     /// Transactions per second of each round.
     pub rates: Vec<f64>,
 }
 
 impl BuildFigures {
-    /// Throughput relative to that of another build of the same comparison.
+    /// Computes the throughput relative to another build of the same comparison.
     pub fn against(&self, base: &BuildFigures) -> Option<Timing> {
         (!self.rates.is_empty() && self.rates.len() == base.rates.len()).then(|| {
             let Ratio { value, low, high } = Ratio::of(&self.rates, &base.rates);
@@ -215,7 +217,7 @@ pub fn compare(builds: &[Build], how: Comparison, data: Option<&Path>) -> Result
     compare_in(&mut lab, builds, how).map_err(|e| e.to_string())
 }
 
-/// Like [`compare`], in an open laboratory.
+/// Like [`compare`], with an open laboratory.
 pub fn compare_in(lab: &mut Lab, builds: &[Build], how: Comparison) -> Result<Vec<BuildFigures>, Error> {
     let counted = if how.counted { count(lab, builds, how)? } else { vec![None; builds.len()] };
     let rates = if how.rounds > 0 { time(lab, builds, how)? } else { vec![Vec::new(); builds.len()] };
@@ -248,7 +250,7 @@ impl PerTransaction {
     }
 }
 
-/// Counts of each build; none if nothing can be counted, or if Cachegrind cannot run the build.
+/// Counts each build. An entry is `None` if nothing can be counted, or if Cachegrind cannot run the build.
 fn count(lab: &mut Lab, builds: &[Build], how: Comparison) -> Result<Vec<Option<Counts>>, Error> {
     if lab.uncountable.is_some() {
         return Ok(vec![None; builds.len()]);
@@ -286,7 +288,7 @@ fn count(lab: &mut Lab, builds: &[Build], how: Comparison) -> Result<Vec<Option<
     Ok(known.into_iter().map(|known| if known { counts.next() } else { None }).collect())
 }
 
-/// Transactions per second of each build in each round.
+/// Measures the transactions per second of each build in each round.
 fn time(lab: &mut Lab, builds: &[Build], how: Comparison) -> Result<Vec<Vec<f64>>, Error> {
     let mut runs = Vec::new();
     for build in builds {

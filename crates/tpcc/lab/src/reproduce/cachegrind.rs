@@ -1,5 +1,5 @@
-//! Counts with Cachegrind. The real binary runs at two lengths. The difference of the counts, divided by the difference of
-//! the lengths, is the count of one transaction, because start-up cancels.
+//! Counts events with Cachegrind. The real binary runs at two lengths. The difference of the counts, divided by the
+//! difference of the lengths, is the count of one transaction, because start-up cancels.
 //!
 //! Counts do not depend on the load of the machine, so that two programs may run at the same time.
 
@@ -12,49 +12,49 @@ use crate::footprint::geometry::Geometry;
 use tpcc_core::workload::error::Error;
 use tpcc_core::workload::reading::read_output;
 
-/// Geometry of the simulated data cache and of the level behind both first-level caches: bytes, ways, bytes of a line.
+/// Geometry of the simulated data cache, and of the cache behind both first-level caches: bytes, ways, bytes of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DataCaches {
-    /// First-level data cache.
+    /// Geometry of the first-level data cache.
     pub d1: &'static str,
-    /// Cache behind both first-level caches.
+    /// Geometry of the cache behind both first-level caches.
     pub ll: &'static str,
 }
 
 impl DataCaches {
-    /// Default for counts that concern the first level.
+    /// Default geometry for counts that concern the first level.
     pub const DEFAULT: DataCaches = DataCaches { d1: "32768,8,64", ll: "33554432,16,64" };
 }
 
 /// Counts of one unit of work, a transaction or an operation.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Counts {
-    /// Number of instructions.
+    /// Number of executed instructions.
     pub instructions: f64,
-    /// Misses of the first-level instruction cache.
+    /// Number of misses of the first-level instruction cache.
     pub i1: f64,
-    /// Misses of the first-level data cache.
+    /// Number of misses of the first-level data cache.
     pub d1: f64,
-    /// Data reads.
+    /// Number of data reads.
     pub reads: f64,
-    /// Data reads that miss the first level.
+    /// Number of data reads that miss the first level.
     pub d1_reads: f64,
-    /// Data reads that also miss the level behind.
+    /// Number of data reads that also miss the cache behind the first level.
     pub ll_reads: f64,
-    /// Instruction fetches that miss the level behind.
+    /// Number of instruction fetches that also miss the cache behind the first level.
     pub ll_fetches: f64,
-    /// Branches, conditional and indirect.
+    /// Number of branches, conditional and indirect.
     pub branches: f64,
-    /// Branches that Cachegrind's predictor mispredicts.
+    /// Number of branches that Cachegrind's predictor mispredicts.
     pub mispredicts: f64,
 }
 
-/// Totals of one run, by Cachegrind's event names.
+/// Totals of one run, keyed by Cachegrind's event names.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Totals(HashMap<String, f64>);
 
 impl Totals {
-    /// Totals of events by name. Events without a value did not occur.
+    /// Creates the totals of named events. Events without a value did not occur.
     pub fn new(names: &[String], values: &[f64]) -> Totals {
         Totals(names.iter().cloned().zip(values.iter().copied()).collect())
     }
@@ -70,7 +70,7 @@ impl Totals {
         Some(Totals::new(&names, &values))
     }
 
-    /// Counts of one unit, if `other` is a run with `units` more units than this one.
+    /// Computes the counts of one unit of work. `other` is a run with `units` more units than this run.
     pub fn per_unit(&self, other: &Totals, units: f64) -> Counts {
         let of = |names: &[&str]| {
             let sum =
@@ -91,7 +91,7 @@ impl Totals {
     }
 }
 
-/// Reason why nothing can be counted here; none if counts are possible.
+/// Returns the reason why nothing can be counted on this machine; `None` if counts are possible.
 pub fn unavailable() -> Option<String> {
     match Command::new("valgrind").arg("--version").output() {
         Ok(output) if output.status.success() => None,
@@ -100,8 +100,8 @@ pub fn unavailable() -> Option<String> {
     }
 }
 
-/// Returns true if valgrind knows the instructions of a program. It lacks those of newer processors, which a program built
-/// for this processor may use.
+/// Returns true if Valgrind knows the instructions of a program. A program built for this processor may use newer
+/// instructions, which Valgrind lacks.
 pub fn knows_instructions_of(program: &Path) -> bool {
     let mut valgrind = Command::new("valgrind");
     let told = valgrind.args(["--quiet", "--tool=none"]).arg(program).arg("--version").output();
@@ -136,7 +136,7 @@ pub fn totals(
     }
 }
 
-/// Share of `before` that is saved: 0.9 if `after` is a tenth of it. None if `before` is not positive.
+/// Returns the share of `before` that is saved: 0.9 if `after` is a tenth of `before`. `None` if `before` is not positive.
 pub fn saved_share(before: f64, after: f64) -> Option<f64> {
     (before > 0.0).then(|| 1.0 - after / before)
 }

@@ -1,7 +1,7 @@
 //! Experiments whose results are kept: each in its own directory, with one page for all.
 //!
 //! `DIR/ID/` has `result.json`, a CSV file for each series, one for the claims, and an SVG file for each figure.
-//! `DIR/index.html` is the page. It is rewritten after each experiment, so that it exists however the command ends.
+//! `DIR/index.html` is the page. The page is rewritten after each experiment, so that it exists even if the command fails.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,15 +30,15 @@ const RESULT: &str = "result.json";
 /// Parameters of a campaign.
 #[derive(Clone, Debug)]
 pub struct Campaign<'a> {
-    /// An experiment, a paper or `all`.
+    /// Id of an experiment, id of a paper, or `all`.
     pub id: &'a str,
-    /// Experiments or papers to which the campaign is restricted; empty for no restriction.
+    /// Ids of experiments or papers to which the campaign is restricted; empty for no restriction.
     pub only: &'a [String],
-    /// Fewer points and shorter runs.
+    /// If true, experiments have fewer points and shorter runs.
     pub quick: bool,
-    /// Skips experiments that have a result of this program and these settings.
+    /// If true, experiments are skipped that have a result of this program and these settings.
     pub resume: bool,
-    /// Directory for databases.
+    /// Directory of the databases, if the user names one.
     pub data: Option<&'a Path>,
     /// Output directory for results.
     pub out: &'a Path,
@@ -67,7 +67,7 @@ type PaperExperiment = (&'static Paper, &'static Experiment);
 /// the selection is wrong, if the needs of the experiments cannot be met, or if files cannot be written.
 pub fn run(campaign: &Campaign<'_>) -> Result<CampaignOutcome, Error> {
     let chosen = select(campaign)?;
-    // Digest of the file as it is now: the program may be rebuilt while experiments run.
+    // Computes the digest of the program's file now, because the program may be rebuilt while experiments run.
     let _ = executable::digest();
     let out = campaign.out;
     let cannot = |e: std::io::Error| {
@@ -75,7 +75,7 @@ pub fn run(campaign: &Campaign<'_>) -> Result<CampaignOutcome, Error> {
     };
     fs::create_dir_all(out).map_err(cannot)?;
     let index = out.join("index.html");
-    // Checks that files can be written before hours are spent.
+    // Checks that files can be written before experiments run for hours.
     fs::OpenOptions::new().append(true).create(true).open(&index).map_err(cannot)?;
     let mut outcomes: Vec<ExperimentOutcome> = Vec::new();
     let mut to_run: Vec<PaperExperiment> = Vec::new();
@@ -107,7 +107,7 @@ pub fn run(campaign: &Campaign<'_>) -> Result<CampaignOutcome, Error> {
         }
         return Err(error);
     }
-    // Old results are removed first, so that no directory has both old and new files, however this ends.
+    // Old results are removed first, so that no directory ever has both old and new files.
     to_run.iter().try_for_each(|(_, experiment)| remove_old_files(&out.join(experiment.id))).map_err(cannot)?;
     write_page(&result)?;
     let mut lab: Option<(&str, Lab)> = None;
@@ -144,7 +144,7 @@ pub fn run(campaign: &Campaign<'_>) -> Result<CampaignOutcome, Error> {
     Ok(result)
 }
 
-/// Experiments that the campaign selects.
+/// Returns the experiments that the campaign selects.
 fn select(campaign: &Campaign<'_>) -> Result<Vec<PaperExperiment>, Error> {
     let all = find(campaign.id)?;
     for id in campaign.only {
@@ -163,7 +163,7 @@ fn select(campaign: &Campaign<'_>) -> Result<Vec<PaperExperiment>, Error> {
     Ok(some)
 }
 
-/// Reports the needs of the experiments. Returns an error if they cannot be met.
+/// Reports the needs of the experiments. Returns an error if the needs cannot be met.
 fn announce_needs(campaign: &Campaign<'_>, to_run: &[PaperExperiment], known: usize) -> Result<(), Error> {
     let experiments: Vec<&Experiment> = to_run.iter().map(|(_, experiment)| *experiment).collect();
     if known > 0 {
@@ -192,7 +192,7 @@ fn info(experiment: &Experiment) -> ExperimentInfo {
     ExperimentInfo { id: experiment.id.to_owned(), title: experiment.title.to_owned() }
 }
 
-/// Runs one experiment.
+/// Runs one experiment and makes its report.
 fn run_experiment(lab: &mut Lab, paper: &Paper, experiment: &Experiment) -> Result<Report, Error> {
     let mut results = Results::default();
     lab.announce(experiment);
@@ -201,7 +201,7 @@ fn run_experiment(lab: &mut Lab, paper: &Paper, experiment: &Experiment) -> Resu
     Ok(results.report(lab, experiment.id, experiment.title, paper.title, cpu, start))
 }
 
-/// Reads a kept result; none if it is missing or cannot be read.
+/// Reads a stored result; `None` if the result is missing or cannot be read.
 fn read_result(directory: &Path) -> Option<Report> {
     let text = read_file(&directory.join(RESULT), MAX_RESULT_BYTES, "what 'tpcc reproduce --json' wrote").ok()?;
     let report: Report = serde_json::from_slice(&text).ok()?;
@@ -222,7 +222,7 @@ fn is_current(report: &Report, quick: bool) -> bool {
         && (machine.cores, &machine.cpu) == (here.cores, &here.cpu)
 }
 
-/// Removes the files of an earlier call, and no others.
+/// Removes the files that an earlier call wrote, and no others.
 fn remove_old_files(directory: &Path) -> std::io::Result<()> {
     let Ok(entries) = fs::read_dir(directory) else { return Ok(()) };
     for entry in entries {
@@ -278,7 +278,7 @@ fn write_page(result: &CampaignOutcome) -> Result<(), Error> {
 }
 
 impl CampaignOutcome {
-    /// All results as one report, for `--json`.
+    /// Combines all results into one report, for `--json`.
     pub fn combined_report(&self, id: &str) -> Report {
         let done = || {
             self.outcomes.iter().filter_map(|outcome| match outcome {
@@ -313,7 +313,7 @@ impl CampaignOutcome {
         text
     }
 
-    /// Ids and error messages of failed experiments.
+    /// Returns the ids and error messages of failed experiments.
     pub fn failed(&self) -> Vec<(&str, &str)> {
         let failed = self.outcomes.iter().filter_map(|outcome| match outcome {
             ExperimentOutcome::Failed(of, why) => Some((of.id.as_str(), why.as_str())),

@@ -17,22 +17,22 @@ use tpcc_core::workload::words::in_mib;
 
 /// Interval at which a running program is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// Time that a program has to end after a signal.
+/// Time from the termination signal until the program is killed.
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Result of a program that has ended.
 #[derive(Debug)]
 pub struct ChildOutput {
-    /// Exit status.
+    /// Exit status of the program.
     pub status: ExitStatus,
-    /// Output on stdout.
+    /// Output of the program on stdout.
     pub stdout: String,
-    /// Output on stderr.
+    /// Output of the program on stderr.
     pub stderr: String,
 }
 
 impl ChildOutput {
-    /// Last lines of the output, for an error message.
+    /// Returns the last lines of the output, for an error message.
     pub fn last_lines(&self) -> String {
         let said = if self.stderr.trim().is_empty() { &self.stdout } else { &self.stderr };
         let lines: Vec<&str> = said.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
@@ -40,8 +40,8 @@ impl ChildOutput {
     }
 }
 
-/// Runs a program to its end. On Ctrl-C the program is terminated, and the error reports the interruption. Its output is in
-/// files in `scratch` while it runs.
+/// Runs a program to its end. On Ctrl-C the program is terminated, and the error reports the interruption. The output of the
+/// program is in files in `scratch` while the program runs.
 pub fn run(command: &mut Command, scratch: &Path) -> Result<ChildOutput, Error> {
     let name = command.get_program().to_string_lossy().into_owned();
     let failed = |e: std::io::Error| Error::failed(format!("{name}: cannot be run: {e}"));
@@ -59,8 +59,8 @@ pub fn run(command: &mut Command, scratch: &Path) -> Result<ChildOutput, Error> 
         .stdin(Stdio::null())
         .stdout(stdout.try_clone().map_err(failed)?)
         .stderr(stderr.try_clone().map_err(failed)?)
-        // In its own process group, so that Ctrl-C on the terminal reaches this program only. The child then gets one
-        // signal, which no shell has set to be ignored.
+        // The child has its own process group, so that Ctrl-C on the terminal reaches only its parent. The child then gets
+        // one signal, which no shell has set to be ignored.
         .process_group(0)
         .spawn()
         .map_err(failed)?;
@@ -93,7 +93,7 @@ pub fn run(command: &mut Command, scratch: &Path) -> Result<ChildOutput, Error> 
     Ok(ChildOutput { status, stdout: text(&mut stdout).map_err(failed)?, stderr: text(&mut stderr).map_err(failed)? })
 }
 
-/// Error of an experiment that the user has interrupted.
+/// Returns the error of an experiment that the user has interrupted.
 pub fn interrupted() -> Error {
     Error::failed("interrupted; nothing was written")
 }

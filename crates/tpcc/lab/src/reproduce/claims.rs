@@ -1,11 +1,11 @@
-//! Claims: names on which later tools rely, statements of the papers, and the values of the papers. The verdict on a claim
+//! Claims: their names, on which later tools rely, and the statements and values of the papers. The verdict on a claim
 //! follows from [`super::verdict`]. Targets of this project are not claims; they are documented with the benchmarks.
 
 use super::report::{Claim, Spread};
 use super::verdict::Condition::{self, AsLittleAs, AtMost, Bound, KeepsUp, LessThan, MoreThan};
 use super::verdict::{ClaimTerms, Judgement};
 
-/// A claim before its measurement.
+/// Specification of a claim, without a measured value.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClaimSpec {
     pub name: &'static str,
@@ -13,7 +13,7 @@ pub(super) struct ClaimSpec {
     pub paper: Option<f64>,
     /// Condition on the value.
     condition: Condition,
-    /// Figure, table or section of the paper; none for a claim of this project.
+    /// Figure, table or section of the paper; `None` for a claim of this project.
     pub place: Option<&'static str>,
     /// The claim as a sentence.
     pub says: Option<&'static str>,
@@ -23,7 +23,7 @@ const fn spec(name: &'static str, unit: &'static str, paper: Option<f64>, condit
     ClaimSpec { name, unit, paper, place: None, says: None, condition }
 }
 
-/// A claim that a cost is as small as in the paper.
+/// Creates a claim that a cost is as small as in the paper.
 const fn small_cost(name: &'static str, unit: &'static str, paper: f64) -> ClaimSpec {
     spec(name, unit, Some(paper), AsLittleAs(paper))
 }
@@ -43,32 +43,32 @@ pub(super) const SWITCH_CODE: ClaimSpec = small_cost("switch_code_bytes", "bytes
 /// Share of the instruction misses of index fetches that ten threads together save.
 pub(super) const FETCH_I1: ClaimSpec = spec("index_fetch_i1_reduction", "share", Some(0.89), MoreThan(0.0))
     .of_paper("Figure 9", "ten threads that fetch together save 89% of the instruction misses");
-/// Additional instruction misses of each further thread.
+/// Number of additional instruction misses of each further thread.
 pub(super) const FETCH_EXTRA: ClaimSpec = small_cost("index_fetch_extra_misses", "misses", 33.0)
     .of_paper("Section 3.2.1", "each further thread adds no more than 33 instruction misses");
-/// Share of Payment's instruction misses that is saved.
+/// Share of Payment's instruction misses that context-switch points save.
 pub(super) const PAYMENT_I1: ClaimSpec = spec("payment_i1_reduction", "share", Some(0.60), MoreThan(0.0))
     .of_paper("Figure 10", "Payment has 60% fewer instruction misses");
-/// Share of the mix's instruction misses that is saved.
+/// Share of the mix's instruction misses that context-switch points save.
 pub(super) const MIX_I1: ClaimSpec = spec("mix_i1_reduction", "share", Some(0.56), MoreThan(0.0))
     .of_paper("Figure 11", "the mix without Delivery has 56% fewer instruction misses");
-/// Share of Payment's mispredicted branches that is saved.
+/// Share of Payment's mispredicted branches that context-switch points save.
 pub(super) const PAYMENT_MISPREDICTS: ClaimSpec =
     spec("payment_mispredict_reduction", "share", Some(0.41), MoreThan(0.0))
         .of_paper("Figure 10", "Payment has 41% fewer mispredicted branches");
-/// Additional instructions of the points, as a share.
+/// Additional instructions of the context-switch points, as a share.
 pub(super) const INSTRUCTIONS: ClaimSpec =
     small_cost("instructions_added", "share", 0.017).of_paper("Section 3.2.3", "switches add 1.7% instructions");
-/// Throughput relative to threads without group prefetch, 20 warehouses.
+/// Throughput of STEPS relative to threads without group prefetch, with 20 warehouses.
 pub(super) const VS_THREADS_20: ClaimSpec = spec("steps_vs_threads_20wh", "times", None, MoreThan(1.0))
     .of_project("at 20 warehouses teams are faster than threads that announce nothing");
-/// Throughput relative to threads with group prefetch, 20 warehouses.
+/// Throughput of STEPS relative to threads with group prefetch, with 20 warehouses.
 pub(super) const VS_PREFETCH_20: ClaimSpec = spec("steps_vs_prefetch_20wh", "times", None, MoreThan(1.0))
     .of_project("at 20 warehouses teams are faster than threads that announce groups of rows");
-/// Throughput relative to threads with group prefetch, 1 warehouse.
+/// Throughput of STEPS relative to threads with group prefetch, with 1 warehouse.
 pub(super) const VS_THREADS_1: ClaimSpec = spec("steps_vs_threads_1wh", "times", None, KeepsUp(1.0))
     .of_project("at 1 warehouse teams are no slower than threads");
-/// Throughput at 20 warehouses, relative to 1 warehouse.
+/// Throughput of STEPS with 20 warehouses, relative to 1 warehouse.
 pub(super) const TWENTY_VS_ONE: ClaimSpec = spec("steps_20wh_vs_1wh", "times", None, KeepsUp(0.85))
     .of_project("with teams 20 warehouses are almost as fast as 1, whose data fits the caches better");
 /// Speed of lookups in groups, relative to single lookups.
@@ -77,20 +77,20 @@ pub(super) const LOOKUP: ClaimSpec = spec("lookup_group_speedup", "times", None,
 /// Share of throughput that teams of one lose.
 pub(super) const TEAM_OF_ONE: ClaimSpec =
     spec("team_size_1_cost", "share", None, AtMost(0.03)).of_project("a team of one costs no more than threads");
-/// Throughput of Payment with points, relative to without.
+/// Throughput of Payment with context-switch points, relative to Payment without them.
 pub(super) const PAYMENT_TIME: ClaimSpec =
     spec("payment_speedup_time", "times", Some(1.16), MoreThan(1.0)).of_paper("Figure 10", "Payment is 16% faster");
-/// Throughput of the mix with points, relative to without.
+/// Throughput of the mix with context-switch points, relative to the mix without them.
 pub(super) const MIX_TIME: ClaimSpec = spec("mix_speedup_time", "times", None, MoreThan(1.0))
     .of_paper("Figure 11", "the mix without Delivery is faster; the figure gives no number in the text");
-/// Throughput of two workers, relative to one.
+/// Throughput of two workers, relative to one worker.
 pub(super) const TWO_WORKERS: ClaimSpec = spec("steps_two_workers_vs_one", "times", None, MoreThan(1.0))
     .of_project("two workers with teams do more than one");
 
-/// In-order part of an epoch for each item of a long New-Order.
+/// Time of the in-order part of an epoch for each item of a long New-Order.
 pub(super) const IN_ORDER: ClaimSpec = spec("in_order_us_per_item", "us", None, AtMost(0.25))
     .of_project("the part of an epoch that must run in order is short");
-/// Work repeated after a violation late in an epoch with sub-epochs, relative to a restart.
+/// Work repeated after a violation late in an epoch with sub-epochs, relative to a restart of the epoch.
 pub(super) const REDONE: ClaimSpec = spec("redone_subepochs_vs_restart", "times", None, AtMost(0.5))
     .of_paper("Section 2.5", "sub-epochs save most of the work that a violation would have done again");
 /// Relative error of the simulated time on one processor.
@@ -145,7 +145,8 @@ pub(super) const SUPER_UNCONTENDED: ClaimSpec = spec("super_uncontended_read_cos
 /// Share of the ten worst lines in the modelled waits for lines under plain latches, 32 cores.
 pub(super) const TOP_TEN_LINES: ClaimSpec = spec("top_ten_lines_share_p32", "share", Some(0.17), MoreThan(0.0))
     .of_paper("Figure 2", "ten lines cause 17% of the waits for lines under plain latches");
-/// Plain latches relative to superlatches on 32 modelled cores: lines from other caches, and invalidated lines.
+/// Ratio of plain latches to superlatches on 32 modelled cores: number of lines from other caches, and number of invalidated
+/// lines.
 pub(super) const PLAIN_TRANSFERS: ClaimSpec = spec("plain_vs_super_transfers_p32", "times", Some(1.10), MoreThan(1.0))
     .of_paper("Table 7", "under plain latches 1.10 times as many lines come from other caches");
 pub(super) const PLAIN_INVALIDATIONS: ClaimSpec =
@@ -170,7 +171,7 @@ pub(super) const SERVER_VS_NONE: ClaimSpec =
 pub(super) const FEEDBACK_VS_NONE: ClaimSpec =
     spec("profile_feedback_vs_none", "times", Some(1.0 / 0.80), MoreThan(1.0))
         .of_paper("Table 5", "profile feedback is worth 25%: without it 0.80 of the throughput is left");
-/// Instructions of a transaction without profile feedback, relative to with it.
+/// Instructions of a transaction without profile feedback, relative to a transaction with profile feedback.
 pub(super) const FEEDBACK_INSTRUCTIONS: ClaimSpec =
     spec("no_feedback_vs_feedback_instructions", "times", Some(1.21), MoreThan(1.0))
         .of_paper("Table 5", "without profile feedback a transaction has 1.21 times the instructions");
@@ -191,16 +192,16 @@ pub(super) const AUTO: ClaimSpec = spec("auto_vs_best_worst_cell", "times", None
 /// Throughput of a tuned runtime relative to the best fixed agg_bonus.
 pub(super) const TUNER: ClaimSpec = spec("tuner_vs_best_fixed_bonus", "times", None, KeepsUp(0.95))
     .of_project("agg_bonus can be found while running; the paper leaves this to further work");
-/// Time until a tuned runtime has found its parameters again after a change of the working sets.
+/// Time that a tuned runtime needs to find its parameters again after a change of the working sets.
 pub(super) const RECONVERGES: ClaimSpec = spec("tuner_reconverges_ms", "ms", None, AtMost(200.0))
     .of_project("the tuner finds its parameters again soon after the sets have changed");
-/// Time of a scheduling decision, 64 groups of 8 fibers.
+/// Time of a scheduling decision among 64 groups of 8 fibers.
 pub(super) const PICK_NEXT: ClaimSpec =
     spec("pick_next_ns", "ns", None, AtMost(60.0)).of_project("a decision of the scheduler is short");
 /// Relative error of the simulated throughput on two cores.
 pub(super) const ITAS_ERROR_P2: ClaimSpec =
     spec("simulator_error_p2", "share", None, AtMost(0.15)).of_project("the simulator is right about two cores");
-/// Throughput of loop programs beside databases, relative to fair.
+/// Throughput of loop programs beside databases, relative to the policy fair.
 pub(super) const BACKGROUND: ClaimSpec = spec("background_vs_fair", "times", None, KeepsUp(0.98))
     .of_paper("Figure 10", "the scheduler does not disturb the throughput of programs beside the databases");
 /// Largest ratio of a wait to its bound.
@@ -210,14 +211,14 @@ pub(super) const LONGEST_WAIT: ClaimSpec = spec("longest_wait_vs_bound", "share"
 /// Throughput of the build with profile feedback, relative to the plain release.
 pub(super) const PGO_VS_PLAIN: ClaimSpec = spec("pgo_vs_plain_1wh", "times", Some(1.2), MoreThan(1.0))
     .of_paper("Section 3.3", "profile feedback alone gives about 20%");
-/// Throughput of the build with profile feedback and with its blocks laid out anew, relative to the plain release.
+/// Throughput of the build with profile feedback and with a new layout of its blocks, relative to the plain release.
 pub(super) const PGO_LAYOUT_VS_PLAIN: ClaimSpec = spec("pgo_and_layout_vs_plain_1wh", "times", None, MoreThan(1.0))
     .of_project("profile feedback and blocks laid out anew by it are faster than the plain build");
 /// Throughput with every switch on, relative to every switch off.
 pub(super) const ALL_ON_VS_OFF: ClaimSpec = spec("all_on_vs_all_off", "times", Some(1.4), MoreThan(1.0))
     .of_paper("Section 3.3", "all optimisations together give more than 40%");
 
-/// A claim on a component's share of a transaction's instructions.
+/// Creates a claim on a component's share of a transaction's instructions.
 const fn component_share(name: &'static str, paper: f64) -> ClaimSpec {
     spec(name, "share", Some(paper), MoreThan(0.0))
 }
@@ -230,36 +231,36 @@ pub(super) const GLASS_NEW_ORDER: [ClaimSpec; 4] = [
     component_share("new_order_pool", 0.346)
         .of_paper("Figure 6", "the buffer pool takes 35% of a New-Order's instructions"),
 ];
-/// Share of a New-Order's instructions that remains without all components.
+/// Share of a New-Order's instructions that remains after the removal of all components.
 pub(super) const GLASS_LEFT_NEW_ORDER: ClaimSpec = small_cost("new_order_left", "share", 0.068)
     .of_paper("Figure 6", "7% of a New-Order's instructions are left when everything is taken away");
-/// Share of a Payment's instructions that remains without all components. The limit is the paper's number for New-Order. The
-/// paper shows the components of a Payment without numbers that can be cited, so that they are not claims.
+/// Share of a Payment's instructions that remains after the removal of all components. The limit is the paper's number for
+/// New-Order. The paper shows the components of a Payment without numbers that can be cited, so that they are not claims.
 pub(super) const GLASS_LEFT_PAYMENT: ClaimSpec = spec("payment_left", "share", None, AtMost(0.068))
     .of_paper("Figure 5", "little of a Payment's instructions is left when everything is taken away");
 
 impl ClaimSpec {
-    /// Adds the place and the sentence of a claim of the paper.
+    /// Adds the place in the paper and the sentence of a claim.
     const fn of_paper(self, place: &'static str, says: &'static str) -> ClaimSpec {
         ClaimSpec { place: Some(place), says: Some(says), ..self }
     }
 
-    /// Adds the sentence of a claim of this project, on which the paper says nothing.
+    /// Adds the sentence of a claim of this project, about which the paper says nothing.
     const fn of_project(self, says: &'static str) -> ClaimSpec {
         ClaimSpec { says: Some(says), ..self }
     }
 
-    /// The claim with an exact value.
+    /// Creates the claim with an exact value.
     pub(super) fn exact(self, value: f64, note: impl AsRef<str>) -> Claim {
         self.claim(Some(Spread::exact(value)), note.as_ref())
     }
 
-    /// The claim with a median and its spread.
+    /// Creates the claim with a median and its spread.
     pub(super) fn measured(self, value: Option<Spread>, note: impl AsRef<str>) -> Claim {
         self.claim(value, note.as_ref())
     }
 
-    /// The claim without a value, with the reason.
+    /// Creates the claim without a value, with the reason.
     pub(super) fn missing(self, why: impl AsRef<str>) -> Claim {
         self.claim(None, why.as_ref())
     }

@@ -1,5 +1,5 @@
-//! Directory for the databases of an experiment: one that the user names, or a temporary one, which is removed when the
-//! experiment ends, however it ends.
+//! Directory for the databases of an experiment: a directory that the user names, or a temporary one. A temporary directory
+//! is removed when the experiment ends, even after an error.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ impl Directory {
         Ok(Directory { path, temporary })
     }
 
-    /// Path of the directory.
+    /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -79,14 +79,14 @@ pub fn copy(from: &Path, to: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Size of a database's pages in MiB.
+/// Returns the size of a database's pages in MiB.
 pub fn pages_mib(database: &Path) -> Result<u64, Error> {
     let pages = database.join(PAGES);
     let file = fs::metadata(&pages).map_err(|e| Error::failed(format!("{}: cannot be read: {e}", pages.display())))?;
     Ok(file.len() >> 20)
 }
 
-/// Waits until all files of a database are on the disk, so that none of them is written while a run is timed.
+/// Waits until all files of a database are on the disk, so that the system writes no file of it while a run is timed.
 pub fn sync(database: &Path) -> Result<(), Error> {
     let cannot = |e: std::io::Error| Error::failed(format!("{}: cannot be written: {e}", database.display()));
     for entry in fs::read_dir(database).map_err(cannot)? {

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use sha2::{Digest, Sha256};
 
-/// SHA-256 of this program's own file in hexadecimal, as of the first call; none if the file cannot be read.
+/// Returns the SHA-256 of this program's own file in hexadecimal, as of the first call; `None` if the file cannot be read.
 pub(super) fn digest() -> Option<&'static str> {
     static DIGEST: OnceLock<Option<String>> = OnceLock::new();
     DIGEST.get_or_init(|| std::env::current_exe().and_then(File::open).and_then(digest_of).ok()).as_deref()

@@ -1,8 +1,8 @@
-//! Assignment of series to figures.
+//! Assigns the series of an experiment to figures.
 //!
-//! Series of an experiment over the same x and with the same y share a figure, up to six, which is the maximum that can be
-//! distinguished. If there are more, those with the same start of the name ("uniform, itas" and "uniform, tas") make a
-//! figure each.
+//! Series of an experiment with the same x and the same y share a figure, up to six series, the maximum that can be
+//! distinguished. If there are more, each group of series whose names begin alike ("uniform, itas" and "uniform, tas") makes
+//! a figure.
 
 use std::fmt::Write;
 
@@ -16,17 +16,18 @@ use crate::page::ink::MOST_LINES;
 #[derive(Clone, Debug)]
 struct Part<'a> {
     series: &'a Series,
-    /// Name without the experiment's.
+    /// Name of the series without the experiment's id.
     name: String,
 }
 
-/// Figures of an experiment.
+/// Returns the figures of an experiment.
 pub(super) fn figures<'a>(experiment: &str, series: impl IntoIterator<Item = &'a Series>) -> Vec<Figure> {
-    // Series by the properties that they share in a figure.
+    // Series, grouped by the properties that the series of a figure share.
     let mut groups: IndexMap<_, Vec<Part<'_>>> = IndexMap::new();
     for series in series {
         let (name, table) = name_of(experiment, &series.name);
-        // "processors, measured" and "processors, simulated" are one axis; the second word moves to the name.
+        // "processors, measured" and "processors, simulated" are one axis. The second word becomes part of the name of the
+        // series.
         let (x, how) = match series.x_label.split_once(", ") {
             Some((x, how @ ("measured" | "simulated"))) => (x.to_owned(), format!(", {how}")),
             _ => (series.x_label.clone(), String::new()),
@@ -44,7 +45,8 @@ pub(super) fn figures<'a>(experiment: &str, series: impl IntoIterator<Item = &'a
     figures
 }
 
-/// Name of a series without the experiment's, and the table or figure of the paper with which it begins, if any.
+/// Returns the name of a series without the experiment's id, and the table or figure of the paper with which the name
+/// begins, if any.
 fn name_of(experiment: &str, name: &str) -> (String, String) {
     let rest = name.strip_prefix(experiment).unwrap_or(name).trim_start();
     let is_table = |word: &str| {
@@ -57,7 +59,7 @@ fn name_of(experiment: &str, name: &str) -> (String, String) {
     }
 }
 
-/// Groups of at most six parts, each with the common start of its names.
+/// Splits parts into groups of at most six, each with the common start of the names of its parts.
 fn split_groups(parts: Vec<Part<'_>>) -> Vec<(String, Vec<Part<'_>>)> {
     if parts.len() <= MOST_LINES {
         return vec![(String::new(), parts)];
@@ -68,7 +70,7 @@ fn split_groups(parts: Vec<Part<'_>>) -> Vec<(String, Vec<Part<'_>>)> {
         groups.entry(first).or_default().push(part);
     }
     if groups.iter().all(|(_, parts)| parts.len() == 1) {
-        // The names have no common start: the parts keep their order.
+        // The names have no common start: the groups keep the order of the parts.
         let all: Vec<Part<'_>> = groups.into_iter().flat_map(|(_, parts)| parts).collect();
         return all.chunks(MOST_LINES).map(|some| (String::new(), some.to_vec())).collect();
     }
@@ -121,7 +123,7 @@ fn figure(experiment: &str, x: &str, y: &str, table: &str, what: &str, parts: &[
     Figure { title, x_label: x.to_owned(), y_label: y.to_owned(), lines, marks: vec![], x_spacing: AxisSpacing::Auto }
 }
 
-/// A series as a CSV file.
+/// Formats a series as a CSV file.
 pub(super) fn series_csv(series: &Series) -> String {
     let mut text = format!("{},{},low,high\n", quoted(&series.x_label), quoted(&series.y_label));
     for (place, x) in series.x.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Tools of experiments: databases of given sizes, runs of this program, counts and interleaved timings.
+//! Tools of experiments: databases of given sizes, runs of this program, event counts and interleaved timings.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -25,13 +25,13 @@ pub const SEED: u64 = 2004;
 /// ten seconds.
 const GROWTH_MIB: u64 = 640;
 
-/// MiB of buffer pool for a number of warehouses: the whole database fits, also after runs. Before a run a database is
-/// smaller than this by at least [`GROWTH_MIB`].
+/// Returns the MiB of buffer pool for a number of warehouses. The whole database fits, even after runs: before a run, a
+/// database is smaller than the pool by at least [`GROWTH_MIB`].
 fn pool_mib(warehouses: u32) -> u64 {
     256 + GROWTH_MIB + 200 * u64::from(warehouses)
 }
 
-/// Laboratory: state that experiments share.
+/// Laboratory: databases, counts and results that experiments share.
 #[derive(Debug)]
 pub struct Lab {
     directory: Directory,
@@ -40,34 +40,34 @@ pub struct Lab {
     pub quick: bool,
     /// True if missing builds may be made, which takes some minutes each.
     pub builds: bool,
-    /// Reason why nothing can be counted; none if counts are possible.
+    /// Reason why nothing can be counted; `None` if counts are possible.
     pub uncountable: Option<String>,
-    /// Loaded databases, by number of warehouses and by a flag. A flag of `true` means that nothing runs on the database:
-    /// counted runs begin with a copy of it.
+    /// Directories of loaded databases, keyed by number of warehouses and by a flag. A flag of `true` means that nothing
+    /// runs on the database: counted runs begin with a copy of it.
     databases: HashMap<(u32, bool), PathBuf>,
-    /// Counts so far, which experiments share.
+    /// Results of counted runs, which experiments share.
     counted: HashMap<String, Counts>,
     /// Results of runs that several experiments use.
     runs: HashMap<String, Value>,
     started: std::time::Instant,
 }
 
-/// A program to count: its arguments without the number of units, and two such numbers.
+/// A program to count: its arguments without the number of units of work, and two numbers of units.
 #[derive(Clone, Debug)]
 pub struct CountSpec {
     /// Arguments before the flag that takes the number.
     pub args: Vec<String>,
     /// Flag that takes the number.
     pub length_flag: &'static str,
-    /// Numbers of the short and of the long run.
+    /// Numbers of units of the short and of the long run.
     pub lengths: (u64, u64),
-    /// Units of work for each unit of the flag's number.
+    /// Number of units of work for each unit of the flag's number.
     pub work_per_unit: f64,
-    /// Instruction cache.
+    /// Geometry of the instruction cache.
     pub i1: Geometry,
-    /// Data cache, and the level behind both.
+    /// Geometry of the data cache, and of the cache behind both first-level caches.
     pub data_caches: DataCaches,
-    /// Number of warehouses of its database; none if it has its own data.
+    /// Number of warehouses of the program's database; `None` if the program has its own data.
     pub warehouses: Option<u32>,
 }
 
@@ -94,12 +94,12 @@ impl Lab {
         })
     }
 
-    /// Directory for temporary files.
+    /// Returns the directory for temporary files.
     pub fn scratch(&self) -> &Path {
         self.directory.path()
     }
 
-    /// The `tpcc` for runs that do not name another build.
+    /// Returns the `tpcc` for runs that do not name another build.
     pub fn program(&self) -> &Path {
         &self.program
     }
@@ -137,7 +137,7 @@ impl Lab {
         serde_json::from_slice(&text).map_err(|e| said(&format!("wrote no JSON: {e}")))
     }
 
-    /// Result that another experiment has stored under this name.
+    /// Returns the result that another experiment has stored under this name.
     pub fn stored_result(&self, name: &str) -> Option<Value> {
         self.runs.get(name).cloned()
     }
@@ -147,12 +147,13 @@ impl Lab {
         self.runs.insert(name, run);
     }
 
-    /// Directory of a database with `warehouses` warehouses, which is loaded at the first call.
+    /// Returns the directory of a database with `warehouses` warehouses. Loads the database at the first call.
     pub fn database(&mut self, warehouses: u32) -> Result<PathBuf, Error> {
         self.find_or_load_database(warehouses, false)
     }
 
-    /// Directory of a database with `warehouses` warehouses on which nothing runs. Counted runs begin with a copy of it.
+    /// Returns the directory of a database with `warehouses` warehouses on which nothing runs. Counted runs begin with a
+    /// copy of this database.
     pub fn untouched(&mut self, warehouses: u32) -> Result<PathBuf, Error> {
         self.find_or_load_database(warehouses, true)
     }
@@ -178,8 +179,8 @@ impl Lab {
         Ok(path)
     }
 
-    /// Makes room for another run. A database that earlier runs have filled so far that it may outgrow its pool is replaced
-    /// by a copy of the loaded one. Otherwise later runs would read and evict pages.
+    /// Replaces a database by a copy of the loaded one if earlier runs have filled it so far that it may outgrow its pool.
+    /// Otherwise later runs would read and evict pages.
     fn renew_if_full(&mut self, args: &[String]) -> Result<(), Error> {
         let used = self.databases.iter().find(|((_, is_untouched), path)| {
             !is_untouched && args.iter().any(|word| Path::new(word) == path.as_path())
@@ -195,7 +196,7 @@ impl Lab {
         directory::sync(&path)
     }
 
-    /// Arguments of a run on `of` warehouses of a database with `loaded` warehouses, with everything in memory.
+    /// Returns the arguments of a run on `of` warehouses of a database with `loaded` warehouses. All data fits in memory.
     pub fn run_args(&mut self, loaded: u32, of: u32, how: &str) -> Result<Vec<String>, Error> {
         let data = self.database(loaded)?;
         let pool = pool_mib(loaded);
@@ -205,14 +206,14 @@ impl Lab {
         Ok(arguments_with_path(&begin, &data))
     }
 
-    /// Counts each of `what`, two programs at the same time if there are two cores. None if nothing can be counted.
+    /// Counts each program of `what`, two at the same time if there are two cores. Returns `None` if nothing can be counted.
     pub fn count(&mut self, what: &[CountSpec]) -> Result<Option<Vec<Counts>>, Error> {
         let program = self.program.clone();
         let what: Vec<(&Path, CountSpec)> = what.iter().map(|count| (program.as_path(), count.clone())).collect();
         self.count_programs(&what)
     }
 
-    /// Like [`Lab::count`], with a `tpcc` for each.
+    /// Like [`Lab::count`], with a separate `tpcc` for each count.
     pub fn count_programs(&mut self, what: &[(&Path, CountSpec)]) -> Result<Option<Vec<Counts>>, Error> {
         if self.uncountable.is_some() {
             return Ok(None);
@@ -283,7 +284,7 @@ impl Lab {
         self.interleave_programs(rounds, &runs)
     }
 
-    /// Like [`Lab::interleave`], with a `tpcc` for each.
+    /// Like [`Lab::interleave`], with a separate `tpcc` for each run.
     pub fn interleave_programs(
         &mut self,
         rounds: usize,
@@ -311,12 +312,12 @@ impl Lab {
     }
 }
 
-/// Splits a line into arguments, and adds a path as the last one.
+/// Splits a command line into arguments, and adds a path as the last one.
 pub fn arguments_with_path(text: &str, path: &Path) -> Vec<String> {
     arguments(text).into_iter().chain([path.display().to_string()]).collect()
 }
 
-/// Splits a line into arguments, none of which contains a space.
+/// Splits a command line into arguments, none of which contains a space.
 pub fn arguments(line: &str) -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()
 }
@@ -329,29 +330,31 @@ fn key(program: &Path, count: &CountSpec) -> String {
 /// Results of interleaved runs: for each label, a value for each round.
 #[derive(Clone, Debug, Default)]
 pub struct Timings {
-    /// Transactions per second.
+    /// Transactions per second of each round, keyed by label.
     rates: HashMap<String, Vec<f64>>,
-    /// 99th percentile of New-Order response times, in microseconds, from the request of the terminal.
+    /// 99th percentile of New-Order response times of each round, in microseconds, keyed by label. A response time begins
+    /// with the request of the terminal.
     responses: HashMap<String, Vec<f64>>,
 }
 
 impl Timings {
-    /// Median and range of the transactions per second.
+    /// Returns the median and the range of the transactions per second.
     pub fn rate(&self, label: &str) -> Option<Spread> {
         Spread::of(self.rates.get(label)?.iter().copied())
     }
 
-    /// Transactions per second of each round.
+    /// Returns the transactions per second of each round.
     pub fn rates(&self, label: &str) -> &[f64] {
         self.rates.get(label).map_or(&[], Vec::as_slice)
     }
 
-    /// Median and range of the 99th percentile of New-Order response times, in microseconds; none without New-Orders.
+    /// Returns the median and the range of the 99th percentile of New-Order response times, in microseconds; `None` without
+    /// New-Orders.
     pub fn response_p99(&self, label: &str) -> Option<Spread> {
         Spread::of(self.responses.get(label)?.iter().copied())
     }
 
-    /// Throughput of `a` relative to `b`, paired by round.
+    /// Returns the throughput of `a` relative to `b`, paired by round.
     pub fn ratio(&self, a: &str, b: &str) -> Option<Spread> {
         Spread::of(self.rates.get(a)?.iter().zip(self.rates.get(b)?).map(|(a, b)| a / b))
     }

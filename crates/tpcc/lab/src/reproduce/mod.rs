@@ -37,46 +37,46 @@ use tpcc_core::report::machine::{CpuTime, Machine};
 use tpcc_core::report::model::{Provenance, schema_of};
 use tpcc_core::workload::error::Error;
 
-/// An experiment of a paper.
+/// Description of an experiment of a paper.
 pub struct Experiment {
-    /// Id, which begins with that of its paper.
+    /// Id of the experiment, which begins with the id of its paper.
     pub id: &'static str,
-    /// Title.
+    /// Title of the experiment.
     pub title: &'static str,
-    /// Duration in minutes, long and with `--quick`, on two cores, after the previous experiments of the same paper, whose
-    /// measurements are reused.
+    /// Duration in minutes, in full and with `--quick`, on two cores. Assumes that the previous experiments of the same
+    /// paper have run, whose measurements are reused.
     pub minutes: (f64, f64),
     /// Function that runs the experiment.
     run: fn(&mut Lab, &mut Results) -> Result<(), Error>,
 }
 
-/// A paper and its experiments, in the order of the paper.
+/// Description of a paper and its experiments, in the order of the paper.
 pub struct Paper {
-    /// Start of the ids of its experiments, and the id of all of them.
+    /// Id of the paper: start of the ids of its experiments, and the id that selects all of them.
     pub id: &'static str,
-    /// Authors, title, venue.
+    /// Authors, title and venue of the paper.
     pub title: &'static str,
     /// Experiments of the paper.
     pub experiments: &'static [Experiment],
 }
 
-/// All papers.
+/// All papers with experiments.
 pub const PAPERS: &[Paper] =
     &[steps::PAPER, speculate::PAPER, itas::PAPER, itanium::PAPER, compiler::PAPER, looking_glass::PAPER];
 
-/// Results of experiments.
+/// Results of the experiments that have run.
 #[derive(Debug, Default)]
 pub struct Results {
-    /// Series of values.
+    /// Series of measured values.
     pub series: Vec<Series>,
     /// Claims, each name once.
     pub claims: Vec<Claim>,
-    /// Settings for the report.
+    /// Settings that the report shows.
     pub config: Map<String, Value>,
 }
 
 impl Results {
-    /// Adds a claim. An earlier claim of the same name is kept if it has a value.
+    /// Adds a claim. An earlier claim of the same name is kept if the earlier claim has a value.
     fn add_claim(&mut self, claim: Claim) {
         match self.claims.iter_mut().find(|known| known.name == claim.name) {
             Some(known) if known.value.is_none() => *known = claim,
@@ -86,13 +86,13 @@ impl Results {
     }
 }
 
-/// Key of the setting with the digest of the program's file.
+/// Key of the setting that has the digest of the program's file.
 const EXECUTABLE_KEY: &str = "executable_sha256";
 
-/// Id of all experiments of all papers.
+/// Id that selects all experiments of all papers.
 pub const ALL: &str = "all";
 
-/// All ids: of experiments, of papers, and [`ALL`].
+/// Returns all ids: of experiments, of papers, and [`ALL`].
 pub fn ids() -> impl Iterator<Item = &'static str> {
     PAPERS.iter().flat_map(|paper| paper.experiments.iter().map(|e| e.id).chain([paper.id])).chain([ALL])
 }
@@ -194,7 +194,7 @@ fn find(id: &str) -> Result<Vec<(&'static Paper, &'static Experiment)>, Error> {
 mod tests {
     use super::*;
 
-    /// A report of this program with these results.
+    /// Returns a report of this program with these results.
     pub(super) fn report(id: &str, series: Vec<Series>, claims: Vec<Claim>) -> Report {
         let config =
             [("quick", json!(true)), ("seed", json!(lab::SEED)), (EXECUTABLE_KEY, json!(executable::digest()))]

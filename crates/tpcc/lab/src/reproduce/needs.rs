@@ -1,4 +1,4 @@
-//! Needs of experiments, reported before they begin.
+//! Memory and disk space that experiments need, reported before the experiments begin.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ pub(super) struct Needs {
     pub(super) disk_mib: u64,
 }
 
-/// Number of warehouses of the largest database of an experiment, and GiB of memory besides buffer pools.
+/// Returns the number of warehouses of the largest database of an experiment, and the GiB of memory besides buffer pools.
 fn size(id: &str, quick: bool) -> (u64, u64) {
     match id {
         "steps-prefetch" if !quick => (40, 0),
@@ -26,16 +26,16 @@ fn size(id: &str, quick: bool) -> (u64, u64) {
 }
 
 impl Needs {
-    /// Needs of one experiment. A loaded database takes about 100 MiB for each warehouse, and several times that with the
-    /// data that runs add and with copies for counts. The log of a database takes up to two checkpoints.
+    /// Returns the needs of one experiment. A loaded database takes about 100 MiB for each warehouse, and several times that
+    /// with the data that runs add and with copies for counts. The log of a database takes up to two checkpoints.
     fn of(id: &str, quick: bool) -> Needs {
         let (warehouses, gib) = size(id, quick);
         let log = if warehouses > 0 { 4_096 } else { 0 };
         Needs { memory_mib: 1_152 + 240 * warehouses + 1_024 * gib, disk_mib: 400 * warehouses + log }
     }
 
-    /// Needs of several experiments, of which one runs at a time: the databases of a paper are kept until its experiments
-    /// are over.
+    /// Returns the needs of several experiments, of which one runs at a time. The databases of a paper are kept until its
+    /// experiments are over.
     pub(super) fn of_all<'a>(ids: impl Iterator<Item = &'a str>, quick: bool) -> Needs {
         ids.map(|id| Needs::of(id, quick)).fold(Needs { memory_mib: 0, disk_mib: 0 }, |all, one| Needs {
             memory_mib: all.memory_mib.max(one.memory_mib),
@@ -44,8 +44,8 @@ impl Needs {
     }
 }
 
-/// Format: "21 experiments to run: about 32 min, up to 8.3 GiB of memory, 15.0 GiB of disk in DIR". Experiments that are not
-/// in `timed` take no time.
+/// Formats the needs, for example as "21 experiments to run: about 32 min, up to 8.3 GiB of memory, 15.0 GiB of disk in
+/// DIR". Experiments that are not in `timed` take no time.
 pub(super) fn summary(experiments: &[&Experiment], timed: &[&Experiment], quick: bool, data: &Path) -> String {
     let minutes: f64 = timed.iter().map(|e| if quick { e.minutes.1 } else { e.minutes.0 }).sum();
     let needs = Needs::of_all(experiments.iter().map(|e| e.id), quick);

@@ -1,4 +1,4 @@
-//! Page of experiments: the claims, then each experiment with its figures.
+//! Page of experiments: first the claims, then each experiment with its figures.
 
 use indexmap::IndexMap;
 use maud::{Markup, html};
@@ -27,12 +27,12 @@ pub enum ExperimentOutcome {
 pub struct ExperimentInfo {
     /// Id of the experiment.
     pub id: String,
-    /// Title.
+    /// Title of the experiment.
     pub title: String,
 }
 
 impl ExperimentOutcome {
-    /// Id of the experiment.
+    /// Returns the id of the experiment.
     pub fn id(&self) -> &str {
         match self {
             ExperimentOutcome::Done(report) => &report.id,
@@ -41,8 +41,8 @@ impl ExperimentOutcome {
     }
 }
 
-/// Claims by paper. If several experiments report one claim, the least favourable verdict counts. Papers in one report may
-/// use one name for two claims, which differ in their sentences.
+/// Returns the claims by paper. If several experiments report one claim, the least favourable verdict counts. Papers in one
+/// report may use one name for two claims, which differ in their sentences.
 pub fn claims(outcomes: &[ExperimentOutcome]) -> Vec<(&str, Vec<&Claim>)> {
     let favour = |claim: &Claim| match claim.verdict {
         ClaimVerdict::Contradicts => 0,
@@ -50,7 +50,7 @@ pub fn claims(outcomes: &[ExperimentOutcome]) -> Vec<(&str, Vec<&Claim>)> {
         ClaimVerdict::Holds => 2,
         ClaimVerdict::NotMeasured => 3,
     };
-    /// Claims of a paper by name and sentence.
+    /// Claims of a paper, keyed by name and sentence.
     type PaperClaims<'a> = IndexMap<(&'a str, Option<&'a str>), &'a Claim>;
     let mut papers: Vec<(&str, PaperClaims<'_>)> = Vec::new();
     for outcome in outcomes {
@@ -69,7 +69,7 @@ pub fn claims(outcomes: &[ExperimentOutcome]) -> Vec<(&str, Vec<&Claim>)> {
     papers.into_iter().map(|(paper, all)| (paper, all.into_values().collect())).collect()
 }
 
-/// Makes the page.
+/// Makes the page of experiments.
 pub fn reproduce_page(outcomes: &[ExperimentOutcome]) -> String {
     let by_paper = claims(outcomes);
     let all: Vec<&Claim> = by_paper.iter().flat_map(|(_, claims)| claims).copied().collect();
@@ -124,7 +124,7 @@ fn problems(outcomes: &[ExperimentOutcome]) -> Markup {
     }
 }
 
-/// Explanation of the verdicts.
+/// Returns the explanation of the verdicts.
 fn rule() -> Markup {
     html! {
         p {
@@ -175,7 +175,7 @@ fn sentence(text: &str) -> String {
     begin + letters.as_str() + end
 }
 
-/// Formats a number without its unit; a share in per cent.
+/// Formats a number without its unit. A share is formatted in per cent.
 fn bare(value: f64, unit: &str) -> String {
     if unit == "share" { short(100.0 * value) } else { short(value) }
 }
@@ -187,7 +187,7 @@ fn in_unit(value: f64, unit: &str) -> String {
     }
 }
 
-/// Figure of the effects of a paper's claims, relative to the effects in the paper, which are 1.
+/// Returns the figure of the effects of a paper's claims, relative to the effects in the paper, which are 1.
 fn against_paper(paper: &str, claims: &[&Claim]) -> Option<Figure> {
     let with: Vec<_> = claims.iter().filter_map(|claim| Some((claim, claim.of_paper?))).collect();
     let at = |claim: &Claim| XPosition::Name(claim.says.clone().unwrap_or_else(|| claim.name.clone()));
@@ -218,7 +218,7 @@ fn contents(done: &[&Report]) -> Markup {
 }
 
 fn experiment(report: &Report) -> Markup {
-    // One report may have all experiments of a paper: the name of each series begins with that of its experiment.
+    // One report may have all experiments of a paper. The name of each series begins with the id of its experiment.
     let mut groups: IndexMap<&str, Vec<&Series>> = IndexMap::new();
     for series in &report.series {
         let id = series.name.split(' ').next().unwrap_or(&report.id);

@@ -114,7 +114,7 @@ impl ClaimVerdict {
     pub const ALL: [ClaimVerdict; 4] =
         [ClaimVerdict::Holds, ClaimVerdict::Weaker, ClaimVerdict::Contradicts, ClaimVerdict::NotMeasured];
 
-    /// Name, as in JSON.
+    /// Returns the name of the verdict, as in JSON.
     pub fn name(self) -> &'static str {
         match self {
             ClaimVerdict::Holds => "holds",
@@ -170,16 +170,16 @@ pub struct RelativeEffect {
 /// A value from several measurements.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Spread {
-    /// Median.
+    /// Median of the measurements.
     pub mid: f64,
-    /// Least.
+    /// Smallest measurement, or lower end of an interval.
     pub low: f64,
-    /// Greatest.
+    /// Greatest measurement, or upper end of an interval.
     pub high: f64,
 }
 
 impl Spread {
-    /// Median and range of some values; none without values.
+    /// Returns the median and range of some values; `None` without values.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
@@ -189,14 +189,14 @@ impl Spread {
         Some(Spread { mid, low, high })
     }
 
-    /// One exact value.
+    /// Creates a spread of one exact value.
     pub fn exact(value: f64) -> Spread {
         Spread { mid: value, low: value, high: value }
     }
 }
 
 impl Series {
-    /// An empty series.
+    /// Creates an empty series.
     pub fn new(name: impl Into<String>, x_label: &str, y_label: &str) -> Series {
         Series {
             name: name.into(),

@@ -88,7 +88,7 @@ fn alike(a: &Series, b: &Series) -> bool {
     a.x == b.x && a.x_label == b.x_label && a.y_label == b.y_label
 }
 
-/// Format: "12.3 (11.9 to 12.8)".
+/// Formats a value with its interval, for example "12.3 (11.9 to 12.8)".
 fn value(series: &Series, place: usize) -> String {
     let of = |list: &[Option<f64>]| list.get(place).copied().flatten();
     match (of(&series.y), of(&series.low), of(&series.high)) {

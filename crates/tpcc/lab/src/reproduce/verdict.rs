@@ -32,28 +32,28 @@ const MAX_COST_FACTOR: f64 = 2.0;
 /// Condition of a claim on its value.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Condition {
-    /// More than this, the value without an effect.
+    /// The value is more than this number, the value without an effect.
     MoreThan(f64),
-    /// Less than this, the value without an effect.
+    /// The value is less than this number, the value without an effect.
     LessThan(f64),
-    /// At least this many times the value of something else; at 1 nothing is lost.
+    /// The value is at least this many times another value. At 1 nothing is lost.
     KeepsUp(f64),
-    /// At most a little more than this, the paper's number.
+    /// The value is at most a little more than this number of the paper.
     AsLittleAs(f64),
-    /// At most this.
+    /// The value is at most this number.
     AtMost(f64),
-    /// Proved to be at most this.
+    /// The value is proved to be at most this number.
     Bound(f64),
 }
 
 /// Parts of a claim on which its verdict depends.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct ClaimTerms {
-    /// Unit of the value.
+    /// Unit of the measured value.
     pub(super) unit: &'static str,
-    /// Value in the paper; none if it gives none.
+    /// Value in the paper; `None` if the paper gives none.
     pub(super) paper: Option<f64>,
-    /// Condition on the value.
+    /// Condition on the measured value.
     pub(super) condition: Condition,
 }
 
@@ -62,12 +62,12 @@ pub(super) struct ClaimTerms {
 pub(super) struct Judgement {
     pub(super) verdict: ClaimVerdict,
     pub(super) of_paper: Option<RelativeEffect>,
-    /// Reason: one sentence without its full stop.
+    /// Reason of the verdict: one sentence without its full stop.
     pub(super) why: String,
 }
 
 impl Judgement {
-    /// Judges a measured value; none if it could not be measured.
+    /// Judges a measured value. `value` is `None` if it could not be measured.
     pub(super) fn of(terms: ClaimTerms, value: Option<Spread>) -> Judgement {
         let Some(value) = value else {
             return Judgement {
@@ -133,7 +133,7 @@ fn keeps_up(least: f64, value: Spread) -> Judgement {
     Judgement { verdict, of_paper: None, why }
 }
 
-/// Judges a cost by `claimed`, the cost that `whose` describes. The claim holds up to `enough`.
+/// Judges a cost by `claimed`; `whose` describes the origin of this cost. The claim holds up to `enough`.
 fn cost(claimed: f64, enough: f64, whose: &str, value: Spread) -> Judgement {
     let times = value.mid / claimed;
     let (verdict, why) = if value.mid <= enough {

@@ -1,4 +1,4 @@
-//! Loop program of the paper: it computes over a small memory area and has no siblings.
+//! Background loop program of the paper. It computes over a small memory area and has no siblings.
 
 use std::hint::black_box;
 
@@ -11,7 +11,7 @@ pub struct Loop {
 }
 
 impl Loop {
-    /// Creates a loop without iterations so far.
+    /// Creates a loop that has made no iterations.
     pub(crate) fn new() -> Loop {
         Loop { words: (0..WORDS as u64).collect() }
     }

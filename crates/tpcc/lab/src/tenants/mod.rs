@@ -24,7 +24,7 @@ pub use self::tenant::TenantMix;
 use tpcc_core::engines::storage::fibers;
 use tpcc_core::workload::error::Error;
 
-/// Stack size of a fiber: transactions keep groups of rows on the stack.
+/// Stack size of a fiber, in bytes. Transactions keep groups of rows on the stack.
 const STACK_BYTES: usize = 128 << 10;
 
 /// Scheduling policy of the tenants.
@@ -43,12 +43,12 @@ pub enum TenantPolicy {
 }
 
 impl TenantPolicy {
-    /// Name, as on the command line.
+    /// Returns the name of the policy, as on the command line.
     pub fn name(self) -> &'static str {
         self.mode().map_or("auto", Mode::name)
     }
 
-    /// Fixed mode of the policy; none if it chooses.
+    /// Returns the fixed mode of the policy; `None` if the policy chooses its mode.
     fn mode(self) -> Option<Mode> {
         match self {
             TenantPolicy::Fair => Some(Mode::Fair),
@@ -88,7 +88,7 @@ pub struct TenantsPlan {
     pub policies: Vec<TenantPolicy>,
     /// Worker threads of each policy.
     pub workers: usize,
-    /// Duration of a slice.
+    /// Duration of a time slice.
     pub slice: Duration,
     /// Limit and bonus of the preference for siblings.
     pub aggregation: Aggregation,
@@ -101,46 +101,48 @@ pub struct TenantsPlan {
 }
 
 impl TenantsPlan {
-    /// Time in which each group has one full turn on a core.
+    /// Returns the time in which each group has one full turn on a core.
     fn cycle(&self) -> Duration {
         (self.tenants + self.background) as u32 * self.max_aggregation()
     }
 
-    /// Time in which each fiber has as many consecutive slices as its siblings may have, on all workers together.
+    /// Returns the time in which each fiber, on all workers together, has as many consecutive slices as its siblings may
+    /// have.
     fn fiber_cycle(&self) -> Duration {
         self.fibers() as u32 * self.max_aggregation() / self.workers as u32
     }
 
-    /// Number of fibers: terminals and loops.
+    /// Returns the number of fibers: terminals and loops.
     fn fibers(&self) -> usize {
         self.tenants * self.terminals + self.background
     }
 
-    /// Bytes of stacks that a fiber uses: one stack for each policy, because the runtimes are kept over all rounds.
+    /// Returns the number of stack bytes that a fiber uses. A fiber has one stack for each policy, because the runtimes are
+    /// kept over all rounds.
     pub fn stack_bytes(&self) -> u64 {
         /// Used part of a stack, in bytes; the rest is reserved and never touched.
         const USED: usize = 16 << 10;
         (self.policies.len() * USED) as u64
     }
 
-    /// Memory of a row of a tenant, in bytes.
+    /// Returns the memory of a row of a tenant, in bytes.
     pub fn row_bytes() -> u64 {
         tenant::row_bytes()
     }
 
-    /// Memory of a tenant without its fibers, in bytes. With the mix tpcc the rows are not included: their size is known
-    /// once the warehouse is loaded.
+    /// Returns the memory of a tenant without its fibers, in bytes. With the mix tpcc the rows are not included: their size
+    /// is known once the warehouse is loaded.
     pub fn tenant_bytes(&self) -> u64 {
         let rows = if self.mix == TenantMix::Tpcc { 0 } else { self.rows };
         tenant::database_bytes(self.terminals).saturating_add(rows.saturating_mul(TenantsPlan::row_bytes()))
     }
 
-    /// Maximum duration of an aggregation.
+    /// Returns the maximum duration of an aggregation.
     fn max_aggregation(&self) -> Duration {
         (self.aggregation.limit + 1).min(64) * self.slice
     }
 
-    /// Runtime settings of a policy.
+    /// Returns the runtime settings of a policy.
     fn builder(&self, policy: TenantPolicy) -> Builder {
         let builder = Runtime::builder()
             .workers(self.workers)

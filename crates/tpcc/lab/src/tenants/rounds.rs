@@ -25,8 +25,8 @@ use tpcc_core::workload::interrupt;
 use tpcc_core::workload::loaded::Loaded;
 use tpcc_core::workload::settings::StoreConfig;
 
-/// Maximum number of rounds of a policy, and minimum duration of a round: shorter rounds do not pay for the start of their
-/// threads.
+/// Maximum number of rounds of a policy, and minimum duration of a round. In shorter rounds, the start of the threads would
+/// weigh too much.
 const MAX_ROUNDS: usize = 9;
 const MIN_ROUND: Duration = Duration::from_millis(100);
 /// Minimum number of turns of a background loop in a round: one turn more or less must not determine the result.
@@ -38,13 +38,13 @@ const MIN_CPU_SHARE: f64 = 0.97;
 /// Number of slices that each worker records for a policy.
 const TRACED_SLICES: usize = 20_000;
 
-/// A loaded database of which tenants are copies.
+/// A loaded database, which is copied for each tenant.
 pub struct Warehouse {
     /// Database that is copied for each tenant.
     pub store: Store,
-    /// Warehouses, sizes and constants of its load.
+    /// Number of warehouses, sizes and constants of the load.
     pub loaded: Loaded,
-    /// Settings that the copies are opened with.
+    /// Settings with which the copies are opened.
     pub config: StoreConfig,
 }
 
@@ -76,7 +76,7 @@ pub fn run(plan: &TenantsPlan, warehouse: Option<&Warehouse>) -> Result<TenantsR
     measured
 }
 
-/// Runtime and groups of a policy, kept over its rounds.
+/// Runtime, groups and results of a policy, kept over its rounds.
 struct PolicyState {
     policy: TenantPolicy,
     runtime: Runtime,
@@ -124,7 +124,7 @@ fn measure(plan: &TenantsPlan, tenants: &[Tenant], world: Option<&InputSpace>) -
     Ok(make_report(plan, &states, rounds))
 }
 
-/// Number of rounds of a policy.
+/// Returns the number of rounds of a policy.
 fn round_count(plan: &TenantsPlan) -> usize {
     let turns = if plan.background > 0 { LOOP_TURNS * plan.fiber_cycle() } else { Duration::ZERO };
     let shortest = MIN_ROUND.max(turns);
@@ -140,7 +140,7 @@ struct RoundContext<'a> {
 }
 
 impl RoundContext<'_> {
-    /// Runs all tenants under a policy for `length`, after a warm-up of a fifth of it.
+    /// Runs all tenants under a policy for `length`, after a warm-up of a fifth of `length`.
     fn round(&mut self, state: &mut PolicyState, length: Duration) -> Result<RoundResult, Error> {
         if interrupt::requested() {
             return Err(Error::failed("tenants: interrupted"));

@@ -27,24 +27,25 @@ pub enum TenantMix {
 pub(super) const ROW_BYTES: usize = 100;
 /// Approximate size of a row in its page, in bytes.
 const ROW_IN_PAGE: u64 = 128;
-/// Size of the log buffer in bytes.
+/// Size of the log buffer of a tenant, in bytes.
 const LOG_BUFFER: usize = 512 << 10;
 /// Memory of the engine for each concurrent transaction, in bytes.
 const TRANSACTION_BYTES: u64 = 5 << 10;
-/// Number of concurrent transactions besides those of the terminals.
+/// Number of concurrent transactions in addition to the transactions of the terminals.
 const SPARE_TRANSACTIONS: usize = 8;
 
-/// Memory of a row in bytes: on its disk, which is in memory, in the buffer pool, and as a key during the load.
+/// Returns the memory of a row in bytes: on the disk of its database, which is in memory, in the buffer pool, and as a key
+/// during the load.
 pub(super) fn row_bytes() -> u64 {
     2 * ROW_IN_PAGE + size_of::<u64>() as u64
 }
 
-/// Memory of an open database without rows, for `terminals` terminals, in bytes.
+/// Returns the memory of an open database without rows, for `terminals` terminals, in bytes.
 pub(super) fn database_bytes(terminals: usize) -> u64 {
     LOG_BUFFER as u64 + transactions(terminals) as u64 * TRANSACTION_BYTES
 }
 
-/// Number of concurrent transactions of a tenant with `terminals` terminals.
+/// Returns the maximum number of concurrent transactions of a tenant with `terminals` terminals.
 fn transactions(terminals: usize) -> usize {
     (terminals + SPARE_TRANSACTIONS).min(1_000)
 }
@@ -54,14 +55,14 @@ const BATCH: usize = 500;
 /// Table of rows of `ROW_BYTES`, with their numbers as keys.
 const ROWS: Table<u64, [u8; ROW_BYTES]> = Table::new("rows");
 
-/// Rows of a tenant, with keys from 0.
+/// Database with the rows of a tenant, whose keys begin at 0.
 pub struct TenantRows {
     pub(super) database: Database,
     pub(super) table: OpenTable<u64, [u8; ROW_BYTES]>,
     pub(super) len: u64,
 }
 
-/// Data of a tenant.
+/// Database of a tenant, with its rows or with a warehouse.
 pub enum Tenant {
     Rows(TenantRows),
     Warehouse(Store),

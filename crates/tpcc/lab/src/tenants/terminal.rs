@@ -16,7 +16,7 @@ use tpcc_core::workload::txn::{self, Scratch, StepOrder, Verdict};
 
 /// Number of rows that a transaction reads one by one.
 const READS: usize = 10;
-/// Number of ranges of a sysbench transaction, and of rows of a range.
+/// Number of ranges of a sysbench transaction, and number of rows of a range.
 const RANGES: usize = 4;
 const RANGE_ROWS: u64 = 100;
 
@@ -26,7 +26,7 @@ pub struct TenantTerminal<'a> {
     mix: TenantMix,
     access: Access,
     random: Random,
-    /// Input space; none if the tenant is not a warehouse.
+    /// Input space; `None` if the tenant is not a warehouse.
     world: Option<&'a InputSpace>,
     deck: Deck,
     scratch: Box<Scratch>,
@@ -35,7 +35,7 @@ pub struct TenantTerminal<'a> {
 }
 
 impl<'a> TenantTerminal<'a> {
-    /// Creates terminal `number`; `run` differs between the runs on one database.
+    /// Creates terminal `number`. `run` differs between the runs on one database.
     pub fn new(
         tenant: &'a Tenant,
         world: Option<&'a InputSpace>,

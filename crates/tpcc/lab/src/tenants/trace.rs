@@ -1,4 +1,4 @@
-//! Scheduling slices in the trace format of Chrome and Perfetto.
+//! Writes scheduling slices in the trace format of Chrome and Perfetto.
 
 use std::path::Path;
 

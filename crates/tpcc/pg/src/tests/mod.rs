@@ -40,7 +40,7 @@ fn plan() -> Population {
     Population::new(WAREHOUSES, Scale::TINY, 7, Timestamp::at(1_700_000_000_000_000))
 }
 
-/// A server with two small loaded warehouses, and a connection.
+/// Starts a server with two small loaded warehouses, and connects to it.
 fn loaded() -> Option<(TestServer, Postgres, Loaded)> {
     loaded_for(Isolation::Serializable)
 }
@@ -75,7 +75,7 @@ fn floor() -> Floor {
     Floor::new(maps, &plan().loaded())
 }
 
-/// Deterministic inputs of all kinds. Some orders name an item twice.
+/// Returns deterministic inputs of all kinds. Some orders name an item twice.
 fn inputs(count: u32) -> Vec<Input> {
     let constants = Constants { last: 10, customer: 20, item: 30 };
     let world = InputSpace { scale: Scale::TINY, warehouses: WAREHOUSES, constants };
@@ -106,7 +106,7 @@ fn inputs(count: u32) -> Vec<Input> {
     all
 }
 
-/// The output of the last transaction of a kind.
+/// Returns the output of the last transaction of a kind.
 fn shown(scratch: &Scratch, kind: Kind, verdict: Verdict) -> String {
     let out = &scratch.out;
     match kind {
@@ -157,7 +157,7 @@ where
     to.extend(rows);
 }
 
-/// All rows of the nine tables.
+/// Returns all rows of the nine tables.
 fn rows<R: Read>(mut reader: R) -> Vec<String>
 where
     R::Error: std::fmt::Debug,

@@ -16,7 +16,7 @@ pub(crate) struct TestServer {
 }
 
 impl TestServer {
-    /// Starts a server. Returns none, with a message, if PostgreSQL is not installed. With `password`, the server requires
+    /// Starts a server. Returns `None`, with a message, if PostgreSQL is not installed. With `password`, the server requires
     /// it.
     pub(crate) fn start(password: Option<&str>) -> Option<TestServer> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
@@ -62,7 +62,7 @@ impl TestServer {
         let _ = output(&mut self.command("pg_ctl", &["-D", &self.data(), "-m", "immediate", "stop"]));
     }
 
-    /// URL of the server.
+    /// Returns the URL of the server.
     pub(crate) fn url(&self) -> String {
         format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
     }
@@ -110,8 +110,8 @@ fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|found| found.uid() == 0)
 }
 
-/// Runs a command and returns its output; none if it failed. The command writes into a file, because its child processes
-/// would keep a pipe open.
+/// Runs a command and returns its output; `None` if the command failed. The command writes into a file, because its child
+/// processes would keep a pipe open.
 fn output(command: &mut Command) -> Option<String> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -130,8 +130,8 @@ fn output(command: &mut Command) -> Option<String> {
     }
 }
 
-/// Directory that has all programs of the server and its client. A directory of links on the PATH may have only some of
-/// them.
+/// Returns the directory that has all programs of the server and its client. A directory of links on the PATH may have only
+/// some of these programs.
 fn binaries() -> Option<PathBuf> {
     let has = |dir: &Path| ["initdb", "pg_ctl", "psql"].iter().all(|program| dir.join(program).is_file());
     let path = std::env::var_os("PATH").unwrap_or_default();

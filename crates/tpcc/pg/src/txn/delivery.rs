@@ -1,4 +1,5 @@
-//! Delivery of all districts in three round trips: the oldest orders; their rows and lines; their customers.
+//! Delivery of all districts of a warehouse in three round trips: the oldest NEW-ORDER rows; their orders and lines; their
+//! customers.
 
 use std::hint::black_box;
 
@@ -30,8 +31,8 @@ const CREDIT: &str = "UPDATE customer SET c_balance = c_balance + l.amount, c_de
 const DISTRICTS: usize = 10;
 
 pub(super) struct DeliveryStatements {
-    /// Waits for the end of other Deliveries of the warehouse, if transactions take no turns. The lock lasts until the
-    /// transaction ends.
+    /// Statement that waits for the end of other Deliveries of the warehouse, if transactions take no turns. Its lock lasts
+    /// until the transaction ends.
     alone: Option<Statement>,
     take: Statement,
     mark: Statement,

@@ -33,12 +33,12 @@ pub(super) struct Statements {
     order_status: order_status::OrderStatusStatements,
     delivery: delivery::DeliveryStatements,
     stock_level: Statement,
-    /// None if transactions do not take turns.
+    /// Statements for turns; `None` if transactions do not take turns.
     turns: Option<TurnStatements>,
 }
 
 impl Statements {
-    /// Prepares all statements.
+    /// Prepares all statements on a connection.
     pub(super) async fn prepare(client: &Client, config: &RemoteConfig) -> Result<Statements, Error> {
         Ok(Statements {
             new_order: new_order::NewOrderStatements::prepare(client).await?,
@@ -50,8 +50,8 @@ impl Statements {
         })
     }
 
-    /// SQL that begins a transaction of single statements, without a turn. After a failure, it first ends the previous
-    /// transaction.
+    /// Returns the SQL that begins a transaction of single statements, without a turn. After a failure, the SQL first ends
+    /// the previous transaction.
     pub(super) fn begin_single(&self, after_failure: bool) -> String {
         match (after_failure, &self.turns) {
             (false, _) => "BEGIN".to_owned(),
@@ -63,11 +63,11 @@ impl Statements {
 
 /// Context of a transaction.
 pub(super) struct TxnContext<'t> {
-    /// The connection.
+    /// Connection of the session.
     pub(super) connection: &'t Connection,
-    /// The prepared statements of the connection.
+    /// Prepared statements of the connection.
     pub(super) statements: &'t Statements,
-    /// True if a failed transaction may still be open; it is rolled back first.
+    /// True if a failed transaction may still be open. The failed transaction is rolled back first.
     pub(super) after_failure: bool,
     /// Order of the steps of a transaction.
     pub(super) steps: StepOrder,
@@ -131,17 +131,17 @@ impl TxnContext<'_> {
         answer.map_err(|error| self.connection.error(error, None))
     }
 
-    /// The value of a column.
+    /// Returns the value of a column.
     fn get<'r, T: FromSql<'r>>(&self, row: &'r Row, at: usize) -> Result<T, PgError> {
         row.try_get(at).map_err(|error| self.connection.error(error, None))
     }
 
-    /// A text column.
+    /// Returns the value of a text column.
     fn text<const N: usize>(&self, row: &Row, at: usize) -> Result<Text<N>, PgError> {
         Ok(Text::new(self.get::<&str>(row, at)?.as_bytes()))
     }
 
-    /// A text column of N characters.
+    /// Returns the value of a text column of N characters.
     fn fixed<const N: usize>(&self, row: &Row, at: usize) -> Result<[u8; N], PgError> {
         let text = self.get::<&str>(row, at)?;
         match text.as_bytes().try_into() {
@@ -151,12 +151,12 @@ impl TxnContext<'_> {
     }
 }
 
-/// Error for a row that must exist.
+/// Returns the error for a row that must exist.
 fn missing(table: TableId, key: &impl std::fmt::Debug) -> Failure<PgError> {
     Failure::Missing { table, key: format!("{key:?}") }
 }
 
-/// Converts a number of the workload to int4. All are small enough.
+/// Converts a number of the workload to int4. All numbers of the workload are small enough.
 fn int(number: u32) -> i32 {
     number.cast_signed()
 }

@@ -35,7 +35,8 @@ const LINES: &str = "INSERT INTO order_line (ol_w_id, ol_d_id, ol_o_id, ol_numbe
     FROM unnest($4::int2[], $5::int4[], $6::int4[], $7::int2[], $8::int8[], $9::varchar[]) \
     AS l (number, item, supply, quantity, amount, dist)";
 
-/// Updates the stock rows of lines, which must be distinct; `d` selects the column S_DIST_xx of the result.
+/// Returns the SQL that updates the stock rows of lines, which must be distinct. `d` selects the column S_DIST_xx of the
+/// result.
 fn stock(d: usize) -> String {
     format!(
         "UPDATE stock SET s_quantity = CASE WHEN s_quantity >= l.quantity + 10 THEN s_quantity - l.quantity \
@@ -55,7 +56,7 @@ pub(super) struct NewOrderStatements {
     district: Statement,
     customer: Statement,
     items: Statement,
-    /// Indexed by district.
+    /// Statements that update stock rows, indexed by district.
     stock: Vec<Statement>,
     order: Statement,
     new_order: Statement,
@@ -118,8 +119,8 @@ struct Layer {
     remote: Vec<i32>,
 }
 
-/// Distributes lines to layers: lines with the same stock row update it one after the other, so each goes into a layer of
-/// its own. Each layer is sorted by warehouse and item, the lock order of all transactions.
+/// Distributes lines to layers. Lines with the same stock row update it one after the other, so each of them goes into a
+/// layer of its own. Each layer is sorted by warehouse and item, the lock order of all transactions.
 fn layers(lines: &[LineInput], home: u32) -> Vec<Layer> {
     let mut order: ArrayVec<usize, MAX_LINES> = (0..lines.len()).collect();
     let place = |i: usize| (lines[i].supply_w, lines[i].item);

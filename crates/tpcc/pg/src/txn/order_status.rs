@@ -57,7 +57,7 @@ impl OrderStatusStatements {
 }
 
 impl LookupStatements {
-    /// `which` is the SQL expression of the customer's number, and `who` the type of its parameter.
+    /// Prepares the statements. `which` is the SQL expression of the customer's number, and `who` the type of its parameter.
     async fn prepare(client: &Client, which: &str, who: Type) -> Result<LookupStatements, Error> {
         let types = [Type::INT4, Type::INT2, who];
         let customer = client.prepare_typed(&customer(which), &types).await?;

@@ -28,7 +28,7 @@ pub(super) const BY_ID: &str = "$3::int4";
 pub(super) const BY_NAME: &str = "(SELECT (array_agg(c_id ORDER BY c_first, c_id))[((count(*) + 1) >> 1)::int4] \
     FROM customer WHERE c_w_id = $1 AND c_d_id = $2 AND c_last = $3)";
 
-/// Updates the customer, and inserts the row of HISTORY.
+/// Returns the SQL that updates the customer, and inserts the row of HISTORY.
 fn customer(which: &str) -> String {
     format!(
         "WITH paid AS (UPDATE customer SET c_balance = c_balance - $4, c_ytd_payment = c_ytd_payment + $4, \
@@ -45,7 +45,7 @@ fn customer(which: &str) -> String {
     )
 }
 
-/// Types of the parameters. The third selects the customer and has the type `who`.
+/// Returns the types of the parameters. The third parameter selects the customer and has the type `who`.
 fn parameters(who: Type) -> [Type; 11] {
     [
         Type::INT4,
@@ -80,7 +80,7 @@ impl PaymentStatements {
     }
 }
 
-/// Text that follows C_ID in the record that is prepended to C_DATA.
+/// Returns the text that follows C_ID in the record that is prepended to C_DATA.
 fn record(key: (u32, u8), input: &PaymentInput) -> String {
     let (cents, (w, d)) = (input.amount, key);
     format!(" {d} {w} {} {} {}.{:02} ", input.d, input.w, cents / 100, cents % 100)

@@ -9,7 +9,7 @@ use tpcc_core::workload::schema::TableId;
 use tpcc_core::workload::txn::stock_level::set_output;
 use tpcc_core::workload::txn::{Scratch, Verdict};
 
-/// Number of distinct items in the last twenty orders with a stock below the threshold.
+/// SQL that counts the distinct items in the last twenty orders with a stock below the threshold.
 pub(super) const COUNT: &str = "SELECT count(DISTINCT s_i_id) FROM district \
     JOIN order_line ON ol_w_id = d_w_id AND ol_d_id = d_id AND ol_o_id >= d_next_o_id - 20 AND ol_o_id < d_next_o_id \
     JOIN stock ON s_w_id = ol_w_id AND s_i_id = ol_i_id \

@@ -19,7 +19,7 @@ use tpcc_core::workload::interrupt;
 use tpcc_core::workload::streams::say_text;
 use tpcc_core::workload::words::{counted, grouped};
 
-/// Maximum number of bytes read of an answer.
+/// Maximum number of bytes that are read of a user's answer.
 const MAX_ANSWER: u64 = 64;
 
 pub(crate) fn run(flags: &LoadFlags) -> Result<Outcome, Error> {
@@ -75,7 +75,7 @@ pub(crate) fn run(flags: &LoadFlags) -> Result<Outcome, Error> {
 /// Input of a terminal at which a user can answer a question. A signal ends the input.
 pub(super) struct TerminalInput(StdinLock<'static>);
 
-/// Returns the input of the terminal. None unless stdin and stderr are terminals.
+/// Returns the input of the terminal, or `None` unless stdin and stderr are terminals.
 pub(super) fn terminal() -> Option<BufReader<TerminalInput>> {
     let (stdin, stderr) = (std::io::stdin(), std::io::stderr());
     (stdin.is_terminal() && stderr.is_terminal()).then(|| BufReader::new(TerminalInput(stdin.lock())))
@@ -100,8 +100,8 @@ fn replace_command(shown: &str, warehouses: u32) -> String {
     command("load", shown, &format!("--warehouses {warehouses} --replace --yes"))
 }
 
-/// Asks the user to confirm the deletion of the database at `shown`, which `description` describes, before a load of `warehouses`
-/// warehouses. `command` is the command that does not ask.
+/// Asks the user to confirm the deletion of the database at `shown`, which `description` describes, before a load of
+/// `warehouses` warehouses. `command` is the command that does not ask.
 ///
 /// # Errors
 /// A usage error if there is no user to ask; a failure if the answer is not yes. Both say that nothing was deleted.

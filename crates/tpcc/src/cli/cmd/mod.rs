@@ -53,7 +53,7 @@ use tpcc_core::workload::threads;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub(crate) enum Outcome {
-    /// Success.
+    /// The command succeeded.
     Success,
     /// A check failed: a consistency rule is violated, the structure is damaged, an acknowledged transaction is missing, or
     /// copies differ. The details have been printed.
@@ -93,7 +93,7 @@ fn page_of(config: &RunConfig) -> Option<(&Path, RenderPage)> {
     config.report.as_deref().map(|path| (path, tpcc_lab::page::run::run_page as RenderPage))
 }
 
-/// Returns none: without the laboratory there are no pages.
+/// Returns `None`: without the laboratory there are no pages.
 #[cfg(not(feature = "lab"))]
 fn page_of(_: &RunConfig) -> Option<(&Path, RenderPage)> {
     None
@@ -113,8 +113,8 @@ fn verdict(checked: Option<&Audit>) -> Outcome {
 /// Interval between updates of the progress display.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Runs `work` on another thread. Until it ends, the calling thread calls `update` at every [`PROGRESS_INTERVAL`], to show the progress and to
-/// check for signals.
+/// Runs `work` on another thread. Until `work` ends, the calling thread calls `update` at every [`PROGRESS_INTERVAL`], to
+/// show the progress and to check for signals.
 fn run_with_progress<R: Send>(work: impl FnOnce() -> R + Send, mut update: impl FnMut()) -> Result<R, Error> {
     let main = std::thread::current();
     std::thread::scope(|scope| {

@@ -90,8 +90,8 @@ fn on_threads<E: Engine>(
     }
 }
 
-/// Opens the result file of deferred Deliveries, or returns none without pacing. Called before the load, which may take hours.
-/// Warns if the warm-up is shorter than the ramp-up of the terminals.
+/// Opens the result file of deferred Deliveries, or returns `None` without pacing. Called before the load, which may take
+/// hours. Warns if the warm-up is shorter than the ramp-up of the terminals.
 fn open_delivery_results(config: &RunConfig) -> Result<Option<DeliveryResults>, Error> {
     let Some(path) = &config.delivery_results else { return Ok(None) };
     if config.length.warmup < RAMP_UP {

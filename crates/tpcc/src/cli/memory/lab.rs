@@ -10,7 +10,8 @@ use tpcc_lab::tenants::TenantsPlan;
 
 use super::{MemoryBudget, of_store};
 
-/// Memory of `tpcc history`: its buffer pool, and the recorded transactions, which stay in memory until the end of the run.
+/// Returns the budget of `tpcc history`, with the demands of its buffer pool and of the recorded transactions, which stay in
+/// memory until the end of the run.
 pub(crate) fn of_history(store: &StoreConfig, params: &history::Params) -> MemoryBudget {
     let each = u64::from(params.sessions) * history::RecordedSession::transaction_bytes();
     of_store(store).add_demand("--transactions", params.transactions.into(), each)

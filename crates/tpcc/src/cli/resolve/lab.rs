@@ -186,7 +186,7 @@ fn frames_of_sessions(partition: Partition) -> Result<bool, Error> {
 #[derive(Debug)]
 pub(crate) struct ShellConfig {
     pub(crate) store: StoreConfig,
-    /// Teams or sibling groups whose fibers run the sessions; none if sessions are threads.
+    /// Teams or sibling groups whose fibers run the sessions; `None` if sessions are threads.
     pub(crate) teams: Option<history::Teams>,
     pub(crate) table: String,
 }
@@ -202,8 +202,8 @@ pub(crate) fn shell(flags: ShellFlags) -> Result<ShellConfig, Error> {
     Ok(ShellConfig { store, teams, table: flags.table })
 }
 
-/// Returns the teams or sibling groups whose fibers run sessions on `workers` threads; none if sessions are threads. `homeless`
-/// is the reason in the error that refuses the policy `packed`.
+/// Returns the teams or sibling groups whose fibers run sessions on `workers` threads; `None` if sessions are threads.
+/// `homeless` is the reason in the error that refuses the policy `packed`.
 fn teams(scheduling: &Scheduling, workers: usize, homeless: &str) -> Result<Option<history::Teams>, Error> {
     match scheduling {
         Scheduling::Threads => Ok(None),

@@ -9,7 +9,7 @@ use tpcc_core::workload::settings::{Durability, EngineKind, Isolation, Partition
 use tpcc_pg::RemoteConfig;
 use tpcc_pg::dialect::Dialect;
 
-/// Resolves the server of `tpcc run`; none if the engine is one of this program.
+/// Resolves the server of `tpcc run`; `None` if the engine is one of this program.
 pub(crate) fn of_run(flags: &RunFlags) -> Result<Option<RemoteConfig>, Error> {
     let how = &flags.transactions;
     let found = server(&flags.engine, &flags.remote, flags.machine.workers, how.durability, how.isolation)?;
@@ -23,7 +23,7 @@ pub(crate) fn of_run(flags: &RunFlags) -> Result<Option<RemoteConfig>, Error> {
     Ok(found)
 }
 
-/// Resolves the server of `tpcc load`; none if the engine is one of this program.
+/// Resolves the server of `tpcc load`; `None` if the engine is one of this program.
 pub(crate) fn of_load(flags: &LoadFlags) -> Result<Option<RemoteConfig>, Error> {
     let found = server(&flags.engine, &flags.remote, flags.machine.workers, None, None)?;
     if found.is_some() {
@@ -33,7 +33,7 @@ pub(crate) fn of_load(flags: &LoadFlags) -> Result<Option<RemoteConfig>, Error> 
     Ok(found)
 }
 
-/// Resolves the server of `tpcc check`; none if the engine is one of this program.
+/// Resolves the server of `tpcc check`; `None` if the engine is one of this program.
 pub(crate) fn of_check(flags: &CheckFlags) -> Result<Option<RemoteConfig>, Error> {
     let found = server(&flags.engine, &flags.remote, flags.machine.workers, None, None)?;
     if found.is_some() {

@@ -1,8 +1,8 @@
-//! Interposes functions of the C library in this process. Each call is passed to the system, except the call that a plan
-//! names.
+//! Interposes functions of the C library in this process. Calls are passed to the system unchanged, except for one call that
+//! a plan names.
 //!
-//! The linker prefers a function of the program to one of the library, so the standard library and every crate call the
-//! functions of this module. Without a plan, the overhead is one relaxed load.
+//! The linker prefers a function of the program to a function of a library with the same name, so the standard library and
+//! every crate call the functions of this module. Without a plan, the overhead of a call is one relaxed load.
 
 #![allow(unsafe_code)]
 
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use libc::{iovec, mode_t, off64_t, pthread_attr_t, pthread_t, size_t, ssize_t};
 use serde::{Deserialize, Serialize};
 
-/// A function of the C library that can be interposed.
+/// Function of the C library that can be interposed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[repr(usize)]
 pub(super) enum Function {
@@ -39,23 +39,23 @@ pub(super) enum Function {
     Thread,
 }
 
-/// The call to change, and the change.
+/// Call to change, and its change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct CallPlan {
     pub(super) function: Function,
-    /// Index of the call among all calls of the function, from 0.
+    /// Index of the call among all calls of the same function, from 0.
     pub(super) number: u64,
     pub(super) fate: CallFate,
 }
 
-/// The change of a call.
+/// Change of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum CallFate {
-    /// A signal interrupts it before it has any effect.
+    /// The call is interrupted by a signal before it has any effect.
     Interrupted,
-    /// It transfers half of the requested bytes.
+    /// The call transfers half of the requested bytes.
     Short,
-    /// It has no effect and fails with this error number.
+    /// The call has no effect and fails with this error number.
     Fails(c_int),
 }
 
@@ -83,7 +83,7 @@ impl Function {
         Function::Thread,
     ];
 
-    /// Name in the C library.
+    /// Returns the name of the function in the C library.
     pub(super) fn name(self) -> &'static str {
         match self {
             Function::Open => "open64",
@@ -108,7 +108,7 @@ impl Function {
         }
     }
 
-    /// The possible changes of a call of this function.
+    /// Returns the possible changes of a call of the function.
     pub(super) fn fates(self) -> &'static [CallFate] {
         use CallFate::{Fails, Interrupted, Short};
         match self {
@@ -121,7 +121,8 @@ impl Function {
             Function::Stat => &[Interrupted, Fails(libc::EIO), Fails(libc::ESTALE)],
             Function::Lock => &[Interrupted, Fails(libc::ENOLCK), Fails(libc::EIO)],
             Function::Read | Function::ReadAt => &[Interrupted, Short, Fails(libc::EIO), Fails(libc::ESTALE)],
-            // A temporary error is not an error here: the page is then read by a call that may block.
+            // A temporary error of this function is hidden by the engine, which then reads the page by a call that may
+            // block.
             Function::ReadResidentAt => {
                 &[Interrupted, Short, Fails(libc::EAGAIN), Fails(libc::EOPNOTSUPP), Fails(libc::EIO)]
             }
@@ -148,7 +149,7 @@ static CALLS: [AtomicU64; Function::ALL.len()] = [const { AtomicU64::new(0) }; F
 static PLAN: OnceLock<CallPlan> = OnceLock::new();
 static HAS_OCCURRED: AtomicBool = AtomicBool::new(false);
 
-/// Begins to count calls, and changes the call of the plan. At most once per process.
+/// Begins to count calls, and sets the plan. Must be called at most once per process.
 pub(super) fn begin(plan: Option<CallPlan>) {
     if let Some(plan) = plan {
         let _ = PLAN.set(plan);
@@ -162,7 +163,7 @@ pub(super) fn end() -> ([u64; Function::ALL.len()], bool) {
     (CALLS.each_ref().map(|calls| calls.load(Ordering::Relaxed)), HAS_OCCURRED.load(Ordering::Relaxed))
 }
 
-/// The change of this call, if any.
+/// Counts a call. Returns its planned change, if it has one.
 fn fate_of(function: Function) -> Option<CallFate> {
     if !COUNTS.load(Ordering::Relaxed) {
         return None;
@@ -173,30 +174,30 @@ fn fate_of(function: Function) -> Option<CallFate> {
     Some(plan.fate)
 }
 
-/// Returns true if the call fails; sets `errno` of the calling thread.
+/// Returns true if the call must fail, and sets `errno` of the calling thread.
 fn fails(fate: Option<CallFate>) -> bool {
     let number = match fate {
         Some(CallFate::Interrupted) => libc::EINTR,
         Some(CallFate::Fails(number)) => number,
         Some(CallFate::Short) | None => return false,
     };
-    // SAFETY: `errno` belongs to the calling thread.
+    // SAFETY: the pointer is valid, and `errno` belongs to the calling thread alone.
     unsafe { *libc::__errno_location() = number };
     true
 }
 
-/// Number of bytes to transfer of `bytes` requested ones.
+/// Returns the number of bytes to transfer if `bytes` bytes were requested.
 fn transferred(fate: Option<CallFate>, bytes: usize) -> usize {
     if fate == Some(CallFate::Short) && bytes > 1 { bytes / 2 } else { bytes }
 }
 
-/// Address of the C library's own function with this name.
+/// Returns the address of the C library's own function with this name.
 fn real(of: &OnceLock<usize>, name: &'static std::ffi::CStr) -> usize {
     // SAFETY: the name is null-terminated, and the library outlives the threads of the process.
     *of.get_or_init(|| unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) } as usize)
 }
 
-/// Defines functions that pass their arguments to a system call, unless the call must fail.
+/// Defines functions that pass their arguments to a system call, unless the plan makes the call fail.
 macro_rules! passed_on {
     ($($function:ident: $number:ident fn $name:ident($($arg:ident: $of:ty),*);)*) => {$(
         #[unsafe(no_mangle)]
@@ -259,7 +260,7 @@ extern "C" fn pthread_create(
     with: *mut c_void,
 ) -> c_int {
     static REAL: OnceLock<usize> = OnceLock::new();
-    // This function returns its error number.
+    // This function returns the error number instead of setting `errno`.
     if let Some(CallFate::Fails(number)) = fate_of(Function::Thread) {
         return number;
     }
@@ -273,7 +274,7 @@ extern "C" fn pthread_create(
     unsafe { transmute::<usize, Create>(real(&REAL, c"pthread_create"))(thread, attributes, run, with) }
 }
 
-/// Returns true if a descriptor is not one of the three standard ones.
+/// Returns true if a descriptor is not one of the three standard descriptors.
 fn is_file(file: c_int) -> bool {
     file > libc::STDERR_FILENO
 }
@@ -318,7 +319,7 @@ extern "C" fn pwrite64(file: c_int, from: *const c_void, bytes: size_t, offset: 
     unsafe { libc::syscall(libc::SYS_pwrite64, file, from, transferred(fate, bytes), offset) as ssize_t }
 }
 
-/// The slice of a short transfer: the first of several, or half of the only one.
+/// Returns the slice to use for a short transfer: the first of several slices, or half of a single slice.
 fn shortened(slices: *const iovec, count: c_int) -> iovec {
     // SAFETY: the slices are the caller's, and there is at least one.
     let first = unsafe { *slices };

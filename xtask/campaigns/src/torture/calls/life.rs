@@ -1,5 +1,6 @@
-//! The life of a database on real files: it is opened three times, with transactions, a load, a checkpoint, a copy and a
-//! compaction in between. It reports on stdout what it attempts, what was acknowledged, and what was refused.
+//! Life of a database on real files, in a process of its own. The database is opened three times, with transactions, a load,
+//! a checkpoint, a copy and a compaction in between. The process reports each operation that it attempts on stdout, and the
+//! acknowledgement or refusal of the operation.
 
 use std::fmt::Display;
 use std::io::Write;
@@ -11,59 +12,59 @@ use storage::{Database, Durability, OpenTable, Options, Table, Transaction, TxnE
 use super::interposed::{self, CallPlan};
 use crate::sim::rng::Rng;
 
-/// The table of the transactions.
+/// Table that the transactions change.
 pub(super) const ROWS: Table<u64, Vec<u8>> = Table::new("rows");
-/// The table of the load.
+/// Table for the bulk load.
 const LOADED: Table<u64, Vec<u8>> = Table::new("loaded");
 
-/// Number of keys; the first is 0.
+/// Number of keys of the transactions. The first key is 0.
 const KEYS: u64 = 150;
-/// Number of rows of the load.
+/// Number of rows of the bulk load.
 const LOAD: u64 = 400;
 /// Number of transactions between two maintenance operations.
 const TRANSACTIONS: u64 = 8;
 /// Number of times that the database is opened.
 const OPENS: u64 = 3;
-/// Number of consecutive refused transactions after which the database is reopened.
+/// Number of consecutive refused transactions after which the process reopens the database.
 const PATIENCE: u32 = 2;
 
-/// The environment variable with a [`LifeTask`] as JSON.
+/// Name of the environment variable that contains a [`LifeTask`] as JSON.
 pub(super) const TASK: &str = "LOCKSTEP_CALLS_TASK";
 
-/// The task of a process.
+/// Task of a process that runs a life.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct LifeTask {
-    /// Directory of the database and its copy.
+    /// Directory for the database and its copy.
     pub(super) directory: PathBuf,
     pub(super) seed: u64,
-    /// The call to change, if any.
+    /// Call of the C library to change, if any.
     pub(super) call: Option<CallPlan>,
 }
 
-/// A line of the report of a life.
+/// Event of a life: a line of the report.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum LifeEvent {
-    /// The transaction with this number begins; it writes the number under these keys.
+    /// A transaction begins. Contains its number, and the keys under which it writes this number.
     Tries(u64, Vec<u64>),
-    /// The transaction with this number was acknowledged.
+    /// A transaction was acknowledged. Contains its number.
     Acknowledged(u64),
-    /// An operation was refused for this reason.
+    /// An operation was refused. Contains the reason.
     Refused(String),
-    /// A refused operation failed again later.
+    /// An operation was refused, and failed again when it was retried.
     Stuck(String),
-    /// The database was copied. The copy contains the transactions with smaller numbers than this one.
+    /// The database was copied. The copy contains all acknowledged transactions with smaller numbers than this.
     Copied(u64),
-    /// The number of calls of each function, and true if the planned call has occurred.
+    /// Number of calls of each function, and true if the planned call has occurred.
     Calls(Vec<u64>, bool),
 }
 
-/// Prefix of a line of the report. Other lines may be in between.
+/// Prefix of the lines of the report. The output may contain other lines.
 pub(super) const MARK: &str = "> ";
 
 fn report(event: &LifeEvent) {
     let text = serde_json::to_string(event).unwrap_or_default();
     let mut out = std::io::stdout().lock();
-    // An error means that the reader has gone; it then judges nothing.
+    // A write error means that the reader of the report has ended, so nothing is lost.
     let _ = writeln!(out, "\n{MARK}{text}").and_then(|()| out.flush());
 }
 
@@ -71,7 +72,7 @@ fn report_refusal(what: &str, error: &dyn Display) {
     report(&LifeEvent::Refused(format!("{what}: {error}")));
 }
 
-/// Runs the task in the environment variable.
+/// Runs the task that the environment variable describes.
 pub fn child() {
     let task = std::env::var(TASK).ok().and_then(|text| serde_json::from_str::<LifeTask>(&text).ok());
     let Some(task) = task else {
@@ -84,7 +85,7 @@ pub fn child() {
     report(&LifeEvent::Calls(calls.to_vec(), has_occurred));
 }
 
-/// Options for which pages are written, log files created, and checkpoints taken within a few transactions.
+/// Returns options with which pages are written, log files created and checkpoints taken after a few transactions.
 fn options() -> Options {
     Options::new()
         .buffer_pool(storage::MIN_POOL_BYTES)
@@ -93,7 +94,7 @@ fn options() -> Options {
         .checkpoint_every(128 << 10)
 }
 
-/// Opens the database that a life has left.
+/// Opens the database that a life has left in a directory.
 pub(super) fn reopen(directory: &Path) -> Result<Database, storage::OpenError> {
     Database::open(directory, options())
 }
@@ -139,13 +140,13 @@ impl Life<'_> {
             if part + 1 < OPENS || self.rng.once_in(2) {
                 self.close(db);
             } else {
-                // As if the process were killed.
+                // The database is leaked, as if the process were killed.
                 std::mem::forget(db);
             }
         }
     }
 
-    /// Opens the database. The second attempt must succeed.
+    /// Opens the database. Tries twice, and the second attempt must succeed.
     fn open(&self) -> Option<Database> {
         let directory = self.task.directory.join("database");
         for last in [false, true] {
@@ -164,7 +165,7 @@ impl Life<'_> {
         }
     }
 
-    /// Runs a transaction of three rows, some of them large.
+    /// Runs a transaction that writes three rows, some of them large.
     fn transact(&mut self, db: &Database) {
         self.begun += 1;
         let (number, keys) = (self.begun, [(); 3].map(|()| self.rng.below(KEYS)));
@@ -182,7 +183,7 @@ impl Life<'_> {
         }
     }
 
-    /// Runs the maintenance of a part of the life: a load, a checkpoint and a copy, or a compaction.
+    /// Runs the maintenance of a part of the life: a bulk load, a checkpoint and a copy, or a compaction.
     fn maintain(&mut self, db: &Database, part: u64) {
         let ended = match part {
             0 => load(db).map_err(|error| format!("a load: {error}")),
@@ -202,20 +203,20 @@ impl Life<'_> {
     }
 }
 
-/// The row that transaction `number` writes.
+/// Returns the row that transaction `number` writes.
 fn row(number: u64, bytes: usize) -> Vec<u8> {
     let mut row = vec![number as u8; bytes];
     row[..8].copy_from_slice(&number.to_be_bytes());
     row
 }
 
-/// The transaction that has written a row; none if the row is not intact.
+/// Returns the number of the transaction that has written a row; `None` if the row is not intact.
 pub(super) fn written_by(row: &[u8]) -> Option<u64> {
     let number = u64::from_be_bytes(row.get(..8)?.try_into().ok()?);
     row[8..].iter().all(|byte| *byte == number as u8).then_some(number)
 }
 
-/// Reads all rows in one group, from pages that are not in memory.
+/// Reads all rows as one group, mostly from pages that are not in memory.
 fn read(db: &Database) {
     let keys: Vec<u64> = (0..KEYS).collect();
     let ahead = |tx: &mut Transaction<'_>| tx.prefetch(&ROWS, &keys).and_then(|()| tx.get_many(&ROWS, &keys));

@@ -1,9 +1,9 @@
-//! `calls`: every call of the C library in the life of a database on real files is once interrupted, once short, and once
-//! fails with each of its usual errors.
+//! `calls`: changes one call of the C library in the life of a database on real files. Over all cases, every call is once
+//! interrupted, once short, and once fails with each of its usual errors.
 //!
-//! Each life runs in a process of its own. An interrupted or short call must be invisible to the caller of the engine. After
-//! a failed call, the operation may be refused, but must succeed when it is retried. In all cases the process ends in time
-//! and without a panic, and all acknowledged changes are in the database when it is opened afterwards, and in the copy.
+//! Each life runs in a process of its own. The engine must hide an interrupted or short call from its caller. After a failed
+//! call, the operation may be refused, but must succeed when it is retried. In all cases, the process must end in time and
+//! without a panic. All acknowledged changes must be in the database when it is opened afterwards, and in the copy.
 
 mod interposed;
 mod life;
@@ -49,7 +49,7 @@ pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
     })
 }
 
-/// Every call with every possible change.
+/// Returns a plan for every possible change of every call.
 fn all_plans(calls: &[u64]) -> impl Iterator<Item = CallPlan> {
     let of = |(function, calls): (Function, u64)| {
         let fates = function.fates().iter();
@@ -67,8 +67,8 @@ fn describe(case: &CallPlan) -> String {
     format!("call {} of {} {fate}", case.number, case.function.name())
 }
 
-/// Runs lives with one changed call. The order and number of calls depend on the threads: if the planned call does not
-/// occur, an earlier one is planned.
+/// Runs a life in which one call is changed, and checks it. The order and number of calls depend on the threads. If the
+/// planned call does not occur, another life runs in which an earlier call is changed.
 fn run_case(seed: u64, mut case: CallPlan) -> Result<(), String> {
     loop {
         seeds::report_progress();
@@ -92,7 +92,7 @@ fn is_hidden(case: &CallPlan) -> bool {
     }
 }
 
-/// A directory that Drop removes.
+/// Temporary directory that is removed on drop.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -112,7 +112,7 @@ impl Drop for Scratch {
     }
 }
 
-/// A life that has ended.
+/// Results of a life that has ended.
 struct Life {
     scratch: Scratch,
     events: Vec<LifeEvent>,
@@ -123,7 +123,7 @@ struct Life {
 }
 
 impl Life {
-    /// Runs a life in a process of its own.
+    /// Runs a life in a process of its own, and returns its results.
     fn of(seed: u64, call: Option<CallPlan>) -> Result<Life, String> {
         let scratch = Scratch::new()?;
         let task = LifeTask { directory: scratch.0.clone(), seed, call };
@@ -139,7 +139,7 @@ impl Life {
         Ok(Life { scratch, events, calls, has_occurred })
     }
 
-    /// Checks the report of the life, and the database that it left.
+    /// Checks the events of the life, and the database that it left.
     fn judge(&self, case: Option<CallPlan>) -> Result<(), String> {
         for event in &self.events {
             match event {
@@ -164,7 +164,7 @@ impl Life {
         }
     }
 
-    /// Checks that the database in a directory has all acknowledged transactions before `end`.
+    /// Checks that the database in a directory has all acknowledged transactions with numbers below `end`.
     fn check_rows(&self, directory: &Path, end: u64) -> Result<(), String> {
         let db = life::reopen(directory).map_err(|error| format!("opening afterwards: {error}"))?;
         let rows = rows(&db).map_err(|error| format!("reading afterwards: {error}"))?;
@@ -172,7 +172,7 @@ impl Life {
         if let Some(finding) = structure.findings.first() {
             return Err(format!("structure: {finding:?}"));
         }
-        // The newest acknowledged writer of each key, and later ones with unknown outcome.
+        // For each key: the newest acknowledged transaction that wrote it, and later transactions with an unknown outcome.
         let (mut must, mut may) = (BTreeMap::<u64, u64>::new(), BTreeMap::<u64, Vec<u64>>::new());
         let acknowledged = |number: u64| {
             self.events.iter().any(|event| matches!(event, LifeEvent::Acknowledged(one) if *one == number))
@@ -206,7 +206,7 @@ fn rows(db: &Database) -> Result<BTreeMap<u64, Vec<u8>>, TxnError> {
     db.transact(|tx| tx.range(&ROWS, ..)?.collect())
 }
 
-/// Runs a life and returns its stdout if it ended successfully.
+/// Runs a life and returns its stdout. Returns an error if the process failed or took too long.
 fn run_process(task: &LifeTask) -> Result<String, String> {
     let own = |error: std::io::Error| format!("the process of a life: {error}");
     let text = serde_json::to_string(task).map_err(|error| error.to_string())?;
@@ -218,7 +218,7 @@ fn run_process(task: &LifeTask) -> Result<String, String> {
         .stderr(Stdio::piped())
         .spawn()
         .map_err(own)?;
-    // The report fits into the buffer of a pipe.
+    // The report fits into the buffer of the pipe, so the process never waits for a reader.
     let begun = Instant::now();
     let status = loop {
         if let Some(status) = process.try_wait().map_err(own)? {
@@ -239,7 +239,7 @@ fn run_process(task: &LifeTask) -> Result<String, String> {
     }
 }
 
-/// The arguments with which this program runs a life.
+/// Command line arguments with which this program runs a life.
 #[cfg(not(test))]
 const ARGUMENTS: [&str; 1] = ["calls-life"];
 #[cfg(test)]
@@ -250,7 +250,7 @@ mod tests {
     use super::*;
     use crate::sim::scheduler::Scheduler;
 
-    /// Runs the child processes of the test below.
+    /// Runs a life in the child processes of the test below.
     #[test]
     fn life_of_a_process() {
         if std::env::var_os(TASK).is_some() {
@@ -261,7 +261,8 @@ mod tests {
     #[test]
     fn every_function_is_called_and_some_fates_lose_nothing() {
         let life = Life::of(1, None).unwrap();
-        // Threads that read pages start on demand; until then pages are read by the ordinary call.
+        // Resident pages are read only once the threads that read pages have started, and they start on demand. So this
+        // function may have no calls.
         let sure = Function::ALL.into_iter().zip(&life.calls).filter(|(of, _)| *of != Function::ReadResidentAt);
         let without: Vec<_> = sure.filter(|(_, calls)| **calls == 0).map(|(of, _)| of.name()).collect();
         assert_eq!(without, [""; 0], "not one call comes by here");

@@ -1,6 +1,6 @@
-//! A copy-on-write disk in memory: it begins as a copy of an image and stores only the differences. Thousands of copies are
-//! cheap, while storage's own disk in memory would copy all files for each. Its capacity is limited, to detect unbounded
-//! growth.
+//! Copy-on-write disk in memory. It begins with the files of an image and stores only the differences, so thousands of
+//! copies are cheap. Storage's own disk in memory would copy all files each time. The capacity is limited, to detect
+//! unbounded growth.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -8,56 +8,56 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use storage::disk::{Disk, DiskFile, DiskLock, LockError, MemDisk, OpenMode};
 
-/// Unit of copying.
+/// Unit of copying, in bytes.
 const BLOCK: usize = 4096;
 
-/// All files of a directory at one moment.
+/// Contents of all files of a directory at one moment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Image(pub(crate) BTreeMap<String, Arc<Vec<u8>>>);
 
 impl Image {
-    /// Total bytes of all files.
+    /// Returns the total number of bytes of all files.
     pub(crate) fn bytes(&self) -> u64 {
         self.0.values().map(|file| file.len() as u64).sum()
     }
 
-    /// The bytes of a file; empty if the file does not exist.
+    /// Returns the contents of a file; empty if the file does not exist.
     pub(crate) fn file(&self, name: &str) -> &[u8] {
         self.0.get(name).map_or(&[], |file| file)
     }
 }
 
-/// A directory over an image. Clones share the directory.
+/// Copy-on-write disk over an image. Clones share the same files.
 #[derive(Clone, Debug)]
 pub(crate) struct CowDisk(Arc<Directory>);
 
 #[derive(Debug)]
 struct Directory {
     files: Mutex<BTreeMap<String, Arc<CowFile>>>,
-    /// Maximum of the total bytes of all files.
+    /// Maximum total number of bytes of all files.
     capacity: u64,
-    /// Provides the lock of the directory.
+    /// Disk that implements the lock of the directory.
     owner: MemDisk,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // These disks serve to provoke panics; the state after one is only read.
+    // Poisoning is ignored, because these disks are used for tests of panics, and the files are only read after a panic.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl CowDisk {
-    /// A copy of the image. Its files may grow to `capacity` bytes in total.
+    /// Creates a copy of the image. The files may grow to `capacity` bytes in total.
     pub(crate) fn over(image: &Image, capacity: u64) -> CowDisk {
         let files = image.0.iter().map(|(name, bytes)| (name.clone(), CowFile::over(Arc::clone(bytes)))).collect();
         CowDisk(Arc::new(Directory { files: Mutex::new(files), capacity, owner: MemDisk::new() }))
     }
 
-    /// The current contents of the directory.
+    /// Returns the current contents of all files.
     pub(crate) fn image(&self) -> Image {
         Image(lock(&self.0.files).iter().map(|(name, file)| (name.clone(), Arc::new(file.whole()))).collect())
     }
 
-    /// Total bytes of all files.
+    /// Returns the total number of bytes of all files.
     pub(crate) fn used(&self) -> u64 {
         lock(&self.0.files).values().map(|file| lock(&file.state).len).sum()
     }
@@ -82,7 +82,7 @@ impl CowDisk {
         is_there && self.change(name, at, &[byte[0] ^ 1 << (bit & 7)])
     }
 
-    /// Truncates a file.
+    /// Truncates a file to `len` bytes.
     pub(crate) fn truncate(&self, name: &str, len: u64) {
         if let Some(file) = lock(&self.0.files).get(name) {
             lock(&file.state).set_len(len);
@@ -99,7 +99,7 @@ impl CowDisk {
         lock(&self.0.files).remove(name);
     }
 
-    /// Exchanges two files.
+    /// Exchanges the contents of two files.
     pub(crate) fn swap(&self, a: &str, b: &str) {
         let mut files = lock(&self.0.files);
         if let (Some(first), Some(second)) = (files.remove(a), files.remove(b)) {
@@ -171,13 +171,14 @@ struct CowFile {
 #[derive(Debug)]
 struct FileState {
     base: Arc<Vec<u8>>,
-    /// Number of bytes of `base` that are still part of the file; zeros follow.
+    /// Number of bytes of `base` that are still part of the file. Bytes after them are zero, unless a block has them.
     visible: u64,
     blocks: HashMap<u64, Box<[u8; BLOCK]>>,
     len: u64,
 }
 
-/// Calls `f(block, offset within it, range of the buffer)` for each block of a transfer.
+/// Calls `f` for each block of a transfer, with the number of the block, the offset within the block, and the range of the
+/// buffer.
 fn each_block(at: u64, len: usize, mut f: impl FnMut(u64, usize, std::ops::Range<usize>)) {
     let mut done = 0;
     while done < len {
@@ -204,7 +205,7 @@ impl CowFile {
 }
 
 impl FileState {
-    /// Fills `buf` from the image.
+    /// Fills `buf` with bytes of the image, from offset `at` on.
     fn read_base(&self, buf: &mut [u8], at: u64) {
         let from = at.min(self.visible) as usize;
         let n = ((self.visible as usize) - from).min(buf.len());

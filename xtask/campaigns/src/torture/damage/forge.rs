@@ -1,4 +1,5 @@
-//! Forges bytes with valid checksums that the engine has never written, to test the decoders themselves.
+//! Forgeries: bytes with valid checksums that the engine has never written. They test the decoders, which checksums protect
+//! from other damage.
 
 use storage::PAGE_SIZE;
 
@@ -7,28 +8,29 @@ use super::judge::Guarantee;
 use super::subject::{LOG_FILE, LOG_HEADER};
 use crate::sim::rng::Rng;
 
-/// The data file.
+/// Name of the data file.
 pub(crate) const PAGES: &str = "pages.0";
 /// Size of a page in bytes.
 pub(crate) const PAGE: usize = PAGE_SIZE;
-/// Payload size of a log file.
+/// Number of payload bytes of a log file.
 const PAYLOAD: u64 = LOG_FILE - LOG_HEADER;
-/// Offsets in a page header: start of the heap, fences (each an offset, then a length), right neighbour, kind, number of
-/// slots, last child.
+/// Offset of the start of the heap in a page header. The next constants are offsets in a page header too: fences (each an
+/// offset, then a length), right neighbour, kind, number of slots, last child.
 const HEAP_START: usize = 78;
 const FENCES: [usize; 2] = [84, 88];
 pub(crate) const RIGHT: usize = 72;
 const KIND: usize = 8;
 pub(crate) const COUNT: usize = 10;
 pub(crate) const UPPER: usize = 24;
-/// Offset of the first slot, and size of a slot.
+/// Offset of the first slot in a page. The next constant is the size of a slot.
 pub(crate) const SLOTS: usize = 96;
 pub(crate) const SLOT: usize = 12;
-/// Offsets in the allocator's page: the first page never used, and the first free page.
+/// Offset of the number of the first page never used, in the allocator's page. The next constant is the offset of the first
+/// free page.
 const SPACE_END: usize = 32;
 pub(crate) const SPACE_FREE: usize = 36;
 
-/// The CRC-32C checksum.
+/// Returns the CRC-32C checksum of bytes.
 pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(bytes)
 }
@@ -45,7 +47,8 @@ pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..at + 8).and_then(|b| b.first_chunk()).map_or(0, |b| u64::from_le_bytes(*b))
 }
 
-/// A number of at most `bytes` bytes that is likely to break a decoder, possibly derived from the current value `now`.
+/// Returns a number of at most `bytes` bytes that is likely to provoke an error in a decoder. The number may be derived from
+/// the current value `now`.
 pub(crate) fn nasty(rng: &mut Rng, now: u64, bytes: usize) -> u64 {
     let all = u64::MAX >> (64 - 8 * bytes);
     let number = match rng.below(9) {
@@ -62,37 +65,37 @@ pub(crate) fn nasty(rng: &mut Rng, now: u64, bytes: usize) -> u64 {
     number & all
 }
 
-/// Writes the lowest `bytes` bytes of a number.
+/// Writes the lowest `bytes` bytes of a number to a page at offset `at`.
 fn put(page: &mut [u8], at: usize, number: u64, bytes: usize) {
     if let Some(to) = page.get_mut(at..at + bytes) {
         to.copy_from_slice(&number.to_le_bytes()[..bytes]);
     }
 }
 
-/// Sets the checksum of a page.
+/// Updates the checksum of a page.
 pub(crate) fn seal(page: &mut [u8]) {
     let crc = crc32c(&page[4..]);
     put(page, 0, u64::from(crc), 4);
 }
 
-/// Page `number` of an image.
+/// Returns page `number` of an image.
 pub(crate) fn page(image: &Image, number: u32) -> Vec<u8> {
     let at = number as usize * PAGE;
     image.file(PAGES).get(at..at + PAGE).map_or_else(|| vec![0; PAGE], <[u8]>::to_vec)
 }
 
-/// Number of the first page never used.
+/// Returns the number of the first page never used.
 pub(crate) fn end_of_pages(image: &Image) -> u32 {
     u32_at(&page(image, 1), SPACE_END).clamp(3, (image.file(PAGES).len() / PAGE) as u32)
 }
 
-/// Numbers of the pages of a kind: free 0, leaf 1, inner 2, allocator 3.
+/// Returns the numbers of all pages of a kind: free 0, leaf 1, inner 2, allocator 3.
 pub(crate) fn pages_of(image: &Image, kind: u8) -> Vec<u32> {
     let is = |n: &u32| page(image, *n)[KIND] == kind && u32_at(&page(image, *n), 4) == *n;
     (1..end_of_pages(image)).filter(is).collect()
 }
 
-/// Fields of the header that determine the meaning of a page: offset and size.
+/// Offset and size of each field of the header that determines the meaning of a page.
 const FIELDS: [(usize, usize); 20] = [
     (KIND, 1),
     (9, 1),
@@ -116,7 +119,7 @@ const FIELDS: [(usize, usize); 20] = [
     (94, 2),
 ];
 
-/// Changes a page. Returns a description of the change, and the guarantee for it.
+/// Changes a page. Returns a description of the change, and the guarantee of the engine for this change.
 pub(crate) fn spoil(page: &mut [u8], pages: u32, rng: &mut Rng) -> (String, Guarantee) {
     let mut guarantee = Guarantee::Detected;
     let count = usize::from(u16_at(page, COUNT)).min((PAGE - SLOTS) / SLOT - 1);
@@ -128,14 +131,14 @@ pub(crate) fn spoil(page: &mut [u8], pages: u32, rng: &mut Rng) -> (String, Guar
             put(page, at, number, bytes);
             format!("header field {at} = {number}")
         }
-        // Shared bytes, the prefix or last child, hints, or fields of the allocator.
+        // A word of the shared bytes, prefix or last child, hints, or allocator fields.
         2 => {
             let at = 20 + 4 * rng.index(10);
             let number = nasty(rng, u64::from(u32_at(page, at)), 4);
             put(page, at, number, 4);
             format!("word {at} = {number}")
         }
-        // A child or a neighbour.
+        // The number of a child or a neighbour.
         3 if inner => {
             let to = rng.below(u64::from(pages) + 2);
             let at = if rng.once_in(4) { UPPER } else { SLOTS + SLOT * rng.index(count) + 8 };
@@ -160,13 +163,13 @@ pub(crate) fn spoil(page: &mut [u8], pages: u32, rng: &mut Rng) -> (String, Guar
             let number = nasty(rng, u64_at(page, slot + field), bytes);
             put(page, slot + field, number, bytes);
             if field == 4 && is_alone(page, slot, count) {
-                // The slot may now refer to another valid record; no structure is violated.
+                // The slot may now refer to another valid record, and then no structural rule is violated.
                 guarantee = Guarantee::NoCrash;
             }
             format!("slot at {slot} byte {field} = {number}")
         }
         6 => {
-            // The key follows the version.
+            // The key follows the version in the record.
             let slot = SLOTS + SLOT * rng.index(count);
             let (offset, len) = (usize::from(u16_at(page, slot + 4)), usize::from(u16_at(page, slot + 6)));
             let at = offset + 4 + rng.index(len.max(1));
@@ -174,7 +177,7 @@ pub(crate) fn spoil(page: &mut [u8], pages: u32, rng: &mut Rng) -> (String, Guar
                 return ("nothing".into(), guarantee);
             }
             page[at] ^= 1 << rng.below(8);
-            // The result may be another valid key; no structure is violated.
+            // The changed bytes may be another valid key, and then no structural rule is violated.
             guarantee = Guarantee::NoCrash;
             format!("key byte {at}")
         }
@@ -193,7 +196,7 @@ pub(crate) fn spoil(page: &mut [u8], pages: u32, rng: &mut Rng) -> (String, Guar
     (what, guarantee)
 }
 
-/// Returns true if the record of a slot is in the heap and shares no byte with a fence or with another slot's record.
+/// Returns true if the record of a slot is in the heap and overlaps with neither a fence nor the record of another slot.
 fn is_alone(page: &[u8], slot: usize, count: usize) -> bool {
     let number = |at: usize| usize::from(u16_at(page, at));
     let record = |slot: usize| {
@@ -207,12 +210,12 @@ fn is_alone(page: &[u8], slot: usize, count: usize) -> bool {
     at >= number(HEAP_START) && at + len <= PAGE && others.chain(fences).all(apart)
 }
 
-/// File and offset of a log position.
+/// Returns the file and the offset in it of a log position.
 pub(crate) fn log_place(position: u64) -> (String, u64) {
     (format!("log.{}", position / PAYLOAD), LOG_HEADER + position % PAYLOAD)
 }
 
-/// Bytes of the log from a position on; fewer than `len` if the log ends before.
+/// Returns `len` bytes of the log from a position on; fewer bytes if the log ends before.
 pub(crate) fn log_bytes(image: &Image, position: u64, len: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(len);
     while bytes.len() < len {
@@ -224,7 +227,7 @@ pub(crate) fn log_bytes(image: &Image, position: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Overwrites the log from a position on.
+/// Overwrites bytes of the log from a position on.
 pub(crate) fn write_log(disk: &CowDisk, position: u64, bytes: &[u8]) {
     let mut done = 0;
     while done < bytes.len() {
@@ -235,7 +238,7 @@ pub(crate) fn write_log(disk: &CowDisk, position: u64, bytes: &[u8]) {
     }
 }
 
-/// The checksum of the log record in `bytes` at `position`.
+/// Returns the checksum of the log record in `bytes` at `position`.
 fn record_sum(bytes: &[u8], len: u32, position: u64) -> u32 {
     let mut summed = u64::from(len).to_le_bytes().to_vec();
     summed.extend_from_slice(&bytes[8..16]);
@@ -246,7 +249,7 @@ fn record_sum(bytes: &[u8], len: u32, position: u64) -> u32 {
     crc32c(&summed)
 }
 
-/// The bytes of the record at a position, including padding; none if the checksum is invalid.
+/// Returns the bytes of the log record at a position, including padding; `None` if its checksum is invalid.
 fn record(image: &Image, position: u64) -> Option<Vec<u8>> {
     let head = log_bytes(image, position, 32);
     let len = (head.len() == 32).then(|| u32_at(&head, 0)).filter(|len| (32..=1 << 20).contains(len))?;
@@ -255,17 +258,18 @@ fn record(image: &Image, position: u64) -> Option<Vec<u8>> {
     (bytes.len() == extent && record_sum(&bytes, len, position) == u32_at(&bytes, 4)).then_some(bytes)
 }
 
-/// Positions of the log's records, from the oldest in the files on, followed by the end of the log.
+/// Returns the positions of the log's records, from the oldest record in the files on, followed by the end of the log.
 pub(crate) fn records(image: &Image) -> Vec<u64> {
     let numbers = image.0.keys().filter_map(|name| name.strip_prefix("log.")?.parse::<u64>().ok());
-    // A file that waits for its reuse still has records of its previous number, which do not count.
+    // A file that waits for its reuse has records of its previous number. They are ignored.
     numbers
         .map(|number| records_from(image, number))
         .max_by_key(|all| (all.last().copied(), all.len()))
         .unwrap_or_default()
 }
 
-/// Positions of the records from the first one that begins in this file, followed by their end; empty if none begins there.
+/// Returns the positions of the records from the first one that begins in file `number`, followed by the end of the last
+/// one; empty if no record begins in the file.
 fn records_from(image: &Image, number: u64) -> Vec<u64> {
     let mut at = (number * PAYLOAD).max(4096);
     let end = (number + 1) * PAYLOAD;
@@ -283,7 +287,7 @@ fn records_from(image: &Image, number: u64) -> Vec<u64> {
     positions
 }
 
-/// Changes a record and corrects its checksum. Returns a description of the change.
+/// Changes a log record and corrects its checksum. Returns a description of the change; `None` if nothing was changed.
 pub(crate) fn forge_record(image: &Image, disk: &CowDisk, position: u64, rng: &mut Rng) -> Option<String> {
     let mut bytes = record(image, position)?;
     let mut len = u32_at(&bytes, 0);
@@ -293,7 +297,7 @@ pub(crate) fn forge_record(image: &Image, disk: &CowDisk, position: u64, rng: &m
             0
         }
         1 => [8, 16, 24, 25, 26][rng.index(5)],
-        // Heads of sections: operation, length, page and position.
+        // Fields in the heads of sections: operation, length, page and position.
         2..5 => 32 + rng.index(40),
         _ => 32 + rng.index(bytes.len().max(33) - 32),
     };

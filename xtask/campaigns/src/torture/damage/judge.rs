@@ -1,6 +1,6 @@
-//! The judge of a damaged database: opens it, reads everything in several ways, makes changes, and decides if the answers
-//! were permitted. An engine may refuse with an error that names the file, or repair damage if it can prove the original
-//! content. It must not give a wrong answer.
+//! Judge of the engine on a damaged database: opens the database, reads everything in several ways, makes changes, and
+//! decides if the engine's answers were permitted. The engine may refuse with an error that names the file, or repair damage
+//! if it can prove the original content. It must never give a wrong answer.
 
 use std::ops::ControlFlow;
 use std::panic::resume_unwind;
@@ -16,33 +16,33 @@ use crate::sim::rng::Rng;
 use crate::sim::run::run_with_teammate;
 use crate::sim::scheduler::Scheduler;
 
-/// The guarantee for a kind of damage.
+/// Guarantee of the engine for a kind of damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Guarantee {
     /// Every answer is correct or an error.
     Correct,
-    /// The structure check reports a finding, or every answer is correct or an error.
+    /// The structure check reports a finding; otherwise every answer is correct or an error.
     Detected,
-    /// No panic, no hang, no excessive use of memory or disk. Bytes with valid checksums that the engine has not written may
-    /// result in any answer.
+    /// No panic, no hang, no excessive use of memory or disk. Answers may be wrong, because the bytes have valid checksums
+    /// although the engine has not written them.
     NoCrash,
 }
 
-/// The behaviour of the engine on a damaged database.
+/// Behaviour of the engine on a damaged database.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Verdict {
-    /// Typed errors; the first of each step.
+    /// Typed errors: the first error of each step.
     pub(crate) errors: Vec<String>,
     /// Number of findings of the structure check.
     pub(crate) findings: usize,
-    /// True if the database is in the state of a few commits before: the log seems to end earlier.
+    /// True if the rows are those after an earlier commit than the last one, so that the log seems to end earlier.
     pub(crate) earlier: bool,
-    /// Description of a behaviour that is not permitted.
+    /// Description of the first behaviour that is not permitted, if any.
     pub(crate) failure: Option<String>,
 }
 
 impl Verdict {
-    /// The class of the behaviour, for statistics.
+    /// Returns the class of the behaviour, for statistics.
     pub(crate) fn class(&self) -> &'static str {
         match self {
             Verdict { failure: Some(_), .. } => "failed",
@@ -59,7 +59,7 @@ impl Verdict {
         }
     }
 
-    /// Records an error. It must be of a kind that damage may cause, and must name a file.
+    /// Records an error. The verdict is a failure unless damage may cause this kind of error and the message names a file.
     fn record_error(&mut self, step: &str, error: &TxnError) {
         let text = error.to_string();
         let kind = match error {
@@ -69,7 +69,7 @@ impl Verdict {
                 | StorageError::Format { .. }
                 | StorageError::Io { .. },
             ) => true,
-            // Consequences of an error that was already reported.
+            // These errors are permitted as consequences of an error that was reported before.
             TxnError::Storage(StorageError::Poisoned { .. }) | TxnError::Ended => !self.errors.is_empty(),
             _ => false,
         };
@@ -84,17 +84,17 @@ impl Verdict {
     }
 }
 
-/// Returns true if a message names a file of the database.
+/// Returns true if a message contains the name of a file of the database.
 fn names_a_file(text: &str) -> bool {
     ["/control", "/pages.0", "/log."].iter().any(|name| text.contains(name))
 }
 
-/// Judges the engine on one damaged directory.
+/// Judges the engine on a damaged directory.
 pub(crate) fn judge(subject: &Subject, disk: &CowDisk, guarantee: Guarantee, rng: &mut Rng) -> Verdict {
     let mut verdict = Verdict::default();
     let size = disk.used();
     let (mut model, mut open) = (subject.model.clone(), true);
-    // The database is opened, read, changed and closed; then the same is repeated.
+    // In each of two rounds, the database is opened, read, changed and closed.
     for round in ["first open", "second open"] {
         if open {
             open = open_and_check(subject, disk, guarantee, rng, &mut model, round, &mut verdict);
@@ -107,7 +107,7 @@ pub(crate) fn judge(subject: &Subject, disk: &CowDisk, guarantee: Guarantee, rng
     verdict
 }
 
-/// Opens the database once and uses it. Returns false if it did not open.
+/// Opens the database, reads it, changes it and closes it. Returns false if it could not be opened.
 fn open_and_check(
     subject: &Subject,
     disk: &CowDisk,
@@ -132,21 +132,21 @@ fn open_and_check(
     };
     for opened in [db.table(&NUMBERS).map(drop), db.table(&ROWS).map(drop), db.table(&LONG).map(drop)] {
         if let Err(error) = opened {
-            // A damaged catalog may lack a table; this is a wrong answer unless an error was reported.
+            // A damaged catalog may lack a table. A missing table counts as a wrong answer unless an error was reported.
             match error {
                 TxnError::Schema { .. } if guarantee != Guarantee::Correct => verdict.errors.push(error.to_string()),
                 error => verdict.record_error(round, &error),
             }
         }
     }
-    // This is the first step, so that no other step has repaired or damaged anything.
+    // The structure check comes first, so that no other step has repaired or damaged anything.
     if guarantee == Guarantee::Detected {
         check_structure(&db, round, verdict);
     }
     let errors_before = verdict.errors.len();
     let mut wrong = read_with_teammate(&db, sim, model, rng, verdict, guarantee);
     if wrong.is_some() && errors_before == verdict.errors.len() && subject.past.iter().any(|past| agrees(&db, past)) {
-        // The log was truncated: a prefix of the commits is there completely, and nothing of later ones.
+        // The damage truncated the log. All effects of a prefix of the commits are present, and no effect of later commits.
         verdict.earlier = true;
         if let Some(past) = subject.past.iter().rev().find(|past| agrees(&db, past)) {
             *model = past.clone();
@@ -169,7 +169,7 @@ fn open_and_check(
     true
 }
 
-/// A team of two fibers: the reader and a teammate.
+/// Scheduler and clock of a team of two fibers: the reader and a teammate.
 struct Team {
     sim: Arc<dyn Sim>,
     now_ns: Arc<AtomicU64>,
@@ -187,11 +187,11 @@ impl Team {
     }
 }
 
-/// The result of a team; a panic is raised again.
+/// Returns the result of a team's work. A panic is raised again.
 fn team_result<T>(result: Result<T, String>, verdict: &mut Verdict) -> Option<T> {
     match result {
         Ok(value) => Some(value),
-        // The panic hook has already recorded the panic.
+        // An empty message stands for a panic that the panic hook has already recorded.
         Err(what) if what.is_empty() => resume_unwind(Box::new(what)),
         Err(what) => {
             verdict.fail(|| format!("a team of two: {what}"));
@@ -200,7 +200,7 @@ fn team_result<T>(result: Result<T, String>, verdict: &mut Verdict) -> Option<T>
     }
 }
 
-/// Reads everything; in a team, while a teammate reads concurrently.
+/// Reads everything. In a team, a teammate reads concurrently.
 fn read_with_teammate(
     db: &Database,
     sim: Option<&dyn Sim>,
@@ -210,7 +210,7 @@ fn read_with_teammate(
     guarantee: Guarantee,
 ) -> Option<String> {
     let mut of_mate = rng.clone();
-    // The teammate's answers are ignored, because other steps read the same rows.
+    // Answers to the teammate are ignored, because other steps read the same rows.
     let meanwhile = || {
         let _ = db.transact(|tx| read_some(tx, model, &mut of_mate));
     };
@@ -233,7 +233,7 @@ fn record_open_error(round: &str, error: OpenError, verdict: &mut Verdict) {
     match error {
         OpenError::Storage(error) => verdict.record_error(round, &TxnError::Storage(error)),
         OpenError::Catalog(error @ TxnError::Storage(_)) => verdict.record_error(round, &error),
-        // These errors describe the missing object or its place; the directory counts as the file.
+        // These errors name the missing object or the directory, which counts as a file.
         error @ (OpenError::Missing { .. } | OpenError::NotADatabase { .. } | OpenError::Catalog(_)) => {
             verdict.errors.push(error.to_string());
         }
@@ -247,7 +247,7 @@ fn record_close_error(round: &str, error: &StorageError, verdict: &mut Verdict) 
 
 fn check_structure(db: &Database, round: &str, verdict: &mut Verdict) {
     match db.check_structure(|_, _| ControlFlow::Continue(())) {
-        // Orphaned pages of an interrupted change are lost space, not an error.
+        // Orphaned pages of an interrupted change are not an error: only their space is lost.
         Ok(found) => {
             let wrong = found.findings.iter().filter(|finding| finding.rule != Rule::Orphan);
             if let Some(first) = wrong.clone().next() {
@@ -259,7 +259,7 @@ fn check_structure(db: &Database, round: &str, verdict: &mut Verdict) {
     }
 }
 
-/// Returns true if the tables have exactly the rows of the model, by one scan of each.
+/// Returns true if a scan of each table yields exactly the rows of the model.
 fn agrees(db: &Database, model: &Model) -> bool {
     let same = db.transact(|tx| {
         Ok::<_, TxnError>(
@@ -271,7 +271,7 @@ fn agrees(db: &Database, model: &Model) -> bool {
     same.unwrap_or(false)
 }
 
-/// Reads everything, each table in several ways. Returns the first wrong answer, and records errors.
+/// Reads each table in several ways. Records errors, and returns a description of the first wrong answer.
 fn read_all(
     db: &Database,
     model: &Model,
@@ -297,7 +297,7 @@ fn read_all(
         match check(db, model, rng) {
             Ok(None) => {}
             Ok(Some(what)) => wrong = wrong.or(Some(format!("{name}: {what}"))),
-            // An index entry without a valid row: damage that is reported as an error of the table.
+            // An index entry without a valid row is damage, and the engine reports it as an error of the table.
             Err(TxnError::Decode { .. } | TxnError::Schema { .. }) if guarantee != Guarantee::Correct => {}
             Err(error) => verdict.record_error(name, &error),
         }
@@ -329,7 +329,7 @@ where
     }
 }
 
-/// Describes a difference in one line.
+/// Describes a difference between two values in one line.
 fn differ(found: &impl std::fmt::Debug, expected: &impl std::fmt::Debug) -> String {
     let short = |text: String| text.chars().take(120).collect::<String>();
     format!("found {}, expected {}", short(format!("{found:?}")), short(format!("{expected:?}")))
@@ -382,7 +382,7 @@ fn by_stamp(db: &Database, model: &Model) -> Result<Option<String>, TxnError> {
     Ok((!found.iter().map(|(k, v)| (k, v)).eq(&model.rows)).then(|| differ(&found.len(), &model.rows.len())))
 }
 
-/// Makes some changes in the database and the model. A failed change has no effect.
+/// Makes random changes to the database and to the model. A failed change must have no effect.
 fn change_some(db: &Database, model: &mut Model, rng: &mut Rng, verdict: &mut Verdict, guarantee: Guarantee) {
     for _ in 0..6 {
         let changes: Vec<Change> = (0..6).map(|_| model.draw(rng)).collect();
@@ -394,7 +394,7 @@ fn change_some(db: &Database, model: &mut Model, rng: &mut Rng, verdict: &mut Ve
     }
 }
 
-/// Failures on undamaged databases: a defect of the judge or of the engine.
+/// Judges the undamaged databases and returns the failures. A failure shows a defect of the judge or of the engine.
 pub(crate) fn check_undamaged(subjects: &[Subject]) -> Vec<String> {
     let wrong = |subject: &Subject| {
         let disk = CowDisk::over(&subject.image, 4 * subject.image.bytes());
@@ -405,7 +405,8 @@ pub(crate) fn check_undamaged(subjects: &[Subject]) -> Vec<String> {
     subjects.iter().filter_map(wrong).collect()
 }
 
-/// Maximum number of bytes for judging one of these databases: as many as undamaged, plus twice the files.
+/// Returns the maximum number of bytes of memory for judging one of these databases: the maximum for the undamaged
+/// databases, plus twice the size of the files.
 pub(crate) fn memory_limit(subjects: &[Subject]) -> u64 {
     static USUAL: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
     let usual = USUAL.get_or_init(|| {

@@ -1,5 +1,5 @@
-//! Shared by the campaigns that damage files: the databases to damage, disks that are cheap to copy, the judge of the
-//! engine's answers, and the watchdog for cases that do not end.
+//! Shared code of the campaigns that damage files: databases to damage, disks that are cheap to copy, the judge of the
+//! engine's answers, and a watchdog for cases that do not end.
 
 pub(crate) mod disk;
 pub(crate) mod forge;

@@ -1,6 +1,7 @@
-//! The database to damage: small, but with every feature of a database. It has two levels of many small rows, three levels
-//! of long keys, secondary indexes of both kinds, rows of all lengths, ghost records, free pages, and a log with recycled
-//! segments. It was closed cleanly, or killed with much to redo and something to undo.
+//! Databases to damage. Each is small, but has every feature of a database: a tree of two levels with many small rows, a
+//! tree of three levels with long keys, secondary indexes of both kinds, rows of all lengths, ghost records, free pages, and
+//! a log with recycled segments. The database was closed cleanly, or the process was killed, with many changes to redo and
+//! some to undo.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,14 +12,14 @@ use super::disk::{CowDisk, Image};
 use crate::sim::rng::Rng;
 use crate::sim::scheduler::Scheduler;
 
-/// A table of many short rows.
+/// Table with many short rows.
 pub(crate) const NUMBERS: Table<u64, u64> = Table::new("numbers");
-/// A table of rows of any length, with a unique index by stamp and a non-unique index by mark.
+/// Table with rows of any length. It has a unique index by stamp and a non-unique index by mark.
 pub(crate) const ROWS: Table<Vec<u8>, Vec<u8>> = Table::new("rows").with_index::<ByMark>().with_index::<ByStamp>();
-/// A table with long keys: few rows to a page, so that the tree is deep.
+/// Table with long keys. A page holds few rows, so the tree is deep.
 pub(crate) const LONG: Table<Vec<u8>, Vec<u8>> = Table::new("long");
 
-/// Index by the first byte of a row; rows that begin with 0 are not indexed.
+/// Index by mark, the first byte of a row. Rows that begin with 0 are not indexed.
 #[derive(Debug)]
 pub(crate) struct ByMark;
 impl SecondaryIndex for ByMark {
@@ -31,7 +32,7 @@ impl SecondaryIndex for ByMark {
     }
 }
 
-/// Index by the eight bytes behind the mark.
+/// Index by stamp, the eight bytes after the mark of a row.
 #[derive(Debug)]
 pub(crate) struct ByStamp;
 impl SecondaryIndex for ByStamp {
@@ -45,7 +46,7 @@ impl SecondaryIndex for ByStamp {
     }
 }
 
-/// The rows that the database must have.
+/// Rows that the database must have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Model {
     pub(crate) numbers: BTreeMap<u64, u64>,
@@ -54,7 +55,7 @@ pub(crate) struct Model {
     stamp: u64,
 }
 
-/// A change of one row.
+/// Change of one row.
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
     Number(u64, Option<u64>),
@@ -63,7 +64,7 @@ pub(crate) enum Change {
 }
 
 impl Change {
-    /// Applies the change in a transaction.
+    /// Applies the change to the database, in a transaction.
     pub(crate) fn apply(&self, tx: &mut Transaction<'_>) -> Result<(), TxnError> {
         match self {
             Change::Number(key, Some(row)) => tx.put(&NUMBERS, key, row),
@@ -93,7 +94,7 @@ impl Model {
         }
     }
 
-    /// A random change that suits the model.
+    /// Returns a random change that is possible in the current state of the model.
     pub(crate) fn draw(&mut self, rng: &mut Rng) -> Change {
         let gone = rng.once_in(5);
         match rng.below(3) {
@@ -136,7 +137,7 @@ impl Model {
     }
 }
 
-/// A random key of about 400 or of many more bytes, with a prefix that many keys share.
+/// Returns a random key of about 400 bytes or of many more, with a prefix that many keys share.
 fn long_key(rng: &mut Rng) -> Vec<u8> {
     let mut key = vec![b'a' + rng.below(3) as u8; 200];
     let n = if rng.once_in(10) { 1500 } else { 100 + rng.index(190) };
@@ -144,33 +145,33 @@ fn long_key(rng: &mut Rng) -> Vec<u8> {
     key
 }
 
-/// The end of the database's last use.
+/// State in which the database was left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shutdown {
-    /// Closed.
+    /// The database was closed.
     Closed,
-    /// Killed, with a log to recover from.
+    /// The process was killed, so a restart must recover from the log.
     Killed,
 }
 
-/// A database to damage.
+/// Database to damage.
 #[derive(Debug)]
 pub(crate) struct Subject {
-    /// Scheduler of the threads or fibers that read it.
+    /// Scheduler of the threads or fibers that read the database.
     pub(crate) scheduler: Scheduler,
     pub(crate) shutdown: Shutdown,
     pub(crate) image: Image,
-    /// An earlier image of the same directory: the source of stale pages and files.
+    /// Earlier image of the same directory. Stale pages and files are taken from it.
     pub(crate) older: Image,
     pub(crate) model: Model,
-    /// States shortly before the kill, the newest last. Empty for a database that was closed.
+    /// States of the model shortly before the kill, the newest last. Empty for a database that was closed.
     pub(crate) past: Vec<Model>,
-    /// Log position behind which damage is indistinguishable from the end of the log, because no later record proves
-    /// otherwise.
+    /// Log position after which damage is indistinguishable from the end of the log, because no later record proves that the
+    /// bytes were durable.
     pub(crate) provable: u64,
 }
 
-/// Options with small sizes and without threads.
+/// Returns options with small sizes and without background threads.
 pub(crate) fn options() -> Options {
     Options::new()
         .buffer_pool(1 << 20)
@@ -181,7 +182,7 @@ pub(crate) fn options() -> Options {
         .background(Background::Inline)
 }
 
-/// Maximum number of bytes of a subject's directory.
+/// Maximum size of a subject's directory, in bytes.
 const CAPACITY: u64 = 64 << 20;
 
 fn commit(db: &Database, model: &mut Model, changes: &[Change]) -> Result<(), TxnError> {
@@ -194,7 +195,7 @@ impl Subject {
     /// Creates a subject from a seed.
     ///
     /// # Errors
-    /// Only an engine that fails without any damage.
+    /// Returns an error only if the engine fails without any damage.
     pub(crate) fn make(
         seed: u64,
         shutdown: Shutdown,
@@ -222,7 +223,7 @@ impl Subject {
         db.transact(|tx| model.numbers.iter().try_for_each(|(k, v)| tx.put(&NUMBERS, k, v)))?;
         db.transact(|tx| model.rows.iter().try_for_each(|(k, v)| tx.put(&ROWS, k, v)))?;
         db.transact(|tx| model.long.iter().try_for_each(|(k, v)| tx.put(&LONG, k, v)))?;
-        // Frees pages: a part of each tree is deleted, and a scan removes the ghost records.
+        // Free some pages: rows of each tree are deleted, and a scan removes the ghost records.
         let mut gone: Vec<Change> = (1000..2800).filter(|k| k % 5 == 0).map(|k| Change::Number(k, None)).collect();
         gone.extend(model.long.keys().skip(20).take(50).map(|k| Change::Long(k.clone(), None)));
         commit(&db, &mut model, &gone)?;
@@ -230,7 +231,7 @@ impl Subject {
             db.transact(|tx| tx.range(&NUMBERS, ..)?.try_for_each(|row| row.map(drop)))?;
             db.transact(|tx| tx.range(&LONG, ..)?.try_for_each(|row| row.map(drop)))?;
         }
-        // The segments of the log are recycled.
+        // Write enough to recycle the segments of the log.
         for round in 0..6 {
             for _ in 0..10 {
                 let changes: Vec<Change> = (0..8).map(|_| model.draw(&mut rng)).collect();
@@ -247,7 +248,8 @@ impl Subject {
         for round in 0..12 {
             let changes: Vec<Change> = (0..1 + rng.index(12)).map(|_| model.draw(&mut rng)).collect();
             past.push(model.clone());
-            // The next records prove this position: their transaction begins when it is durable.
+            // The next records prove that the log was durable up to this position, because their transaction begins
+            // afterwards.
             provable = db.durable().0;
             commit(&db, &mut model, &changes)?;
             if round % 4 == 3 {
@@ -266,7 +268,8 @@ impl Subject {
                 provable: u64::MAX,
             });
         }
-        // A transaction is in progress, and its changes are in the log; the commit of another one made them durable.
+        // Leave a transaction in progress with its changes in the log. The commit of another transaction makes the changes
+        // durable.
         let mut loser = db.begin()?;
         let mut ahead = model.clone();
         for key in [1u64, 3, 777_777] {
@@ -288,10 +291,10 @@ impl Subject {
         Ok(Subject { scheduler, shutdown, image, older, model, past, provable })
     }
 
-    /// The subjects of a campaign: two seeds of each kind.
+    /// Returns the subjects of a campaign: two seeds of each kind of shutdown.
     ///
     /// # Errors
-    /// As [`Subject::make`].
+    /// Returns the errors of [`Subject::make`].
     pub(crate) fn all(seed: u64, scheduler: Scheduler) -> Result<Vec<Subject>, Box<dyn std::error::Error>> {
         let mut all = Vec::new();
         for variant in 0..2 {
@@ -303,11 +306,11 @@ impl Subject {
     }
 }
 
-/// Size of a log file, and of its header.
+/// Size of a log file, in bytes. The next constant is the size of its header.
 pub(crate) const LOG_FILE: u64 = 64 << 10;
 pub(crate) const LOG_HEADER: u64 = 4096;
 
-/// The log position of a byte in the payload of a log file.
+/// Returns the log position of the byte at offset `at` of a log file; `None` for a byte outside the payload.
 pub(crate) fn log_position(file: &str, at: u64) -> Option<u64> {
     let number: u64 = file.strip_prefix("log.")?.parse().ok()?;
     Some(number * (LOG_FILE - LOG_HEADER) + at.checked_sub(LOG_HEADER)?)

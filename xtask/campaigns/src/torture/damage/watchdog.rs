@@ -1,4 +1,4 @@
-//! Runs cases on all processors, and detects cases that panic, never end, or take too much memory.
+//! Runs cases on all cores, and detects cases that panic, do not end, or use too much memory.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,42 +12,43 @@ use crate::sim::panics;
 use crate::torture::CampaignPlan;
 use crate::torture::report::{Progress, Report};
 
-/// Interval of the watchdog's checks.
+/// Interval between two checks of the watchdog.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
-/// A case that is unchanged after this number of checks hangs: 10 s during which this process ran.
+/// Number of checks after which an unchanged case counts as hanging: 10 s during which this process ran.
 const MAX_POLLS: u32 = 50;
-/// Maximum number of failures; more end the campaign.
+/// Maximum number of failures. The campaign ends when it is exceeded.
 const MAX_FAILURES: usize = 1000;
-/// Maximum number of hanging cases; more end the campaign, because each occupies a processor.
+/// Maximum number of hanging cases. The campaign ends when it is exceeded, because each hanging case occupies a core.
 const MAX_HANGING: u32 = 4;
 
-/// The result of a case that ended by itself.
+/// Result of a case that ended by itself.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CaseResult {
-    /// Kind and outcome of the case, for statistics.
+    /// Kind of the case and class of its outcome, for statistics.
     pub(crate) class: String,
     /// Description of the failure, if any.
     pub(crate) failure: Option<String>,
 }
 
-/// The cases of a campaign. A case is determined by its number.
+/// Cases of a campaign. A case is determined by its number.
 pub(crate) trait Cases: Send + Sync + 'static {
-    /// Name of the campaign.
+    /// Name of the campaign on the command line.
     const CAMPAIGN: &'static str;
-    /// Maximum number of bytes of one case.
+    /// Returns the maximum number of bytes of memory that a case may use.
     fn memory_limit(&self) -> u64;
     /// Runs a case.
     fn run(&self, case: u64) -> CaseResult;
-    /// Describes a case, for messages about a case that did not end.
+    /// Describes a case, for a message about a case that did not end.
     fn describe(&self, case: u64) -> String;
 }
 
 thread_local! {
-    /// Message of this thread's last panic; `None` outside of cases.
+    /// Message of this thread's last panic, empty before a panic; `None` while the thread runs no case.
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Installs a panic hook that records panics within cases for their report. Others are printed as usual.
+/// Installs a panic hook that records the message of a panic within a case for the report. Other panics are printed as
+/// usual.
 fn install_panic_hook() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -58,7 +59,7 @@ fn install_panic_hook() {
                 let first = panic.as_ref().is_some_and(String::is_empty);
                 first.then(|| *panic = Some(panics::message(info))).is_some()
             });
-            // A second panic during the unwinding of the first ends the process, so it is printed at once.
+            // A second panic during the unwinding of the first one aborts the process, so both messages are printed at once.
             if !first {
                 PANIC.with(|panic| eprintln!("{}", panic.borrow().as_deref().unwrap_or_default()));
                 usual(info);
@@ -67,7 +68,7 @@ fn install_panic_hook() {
     });
 }
 
-/// Runs one case, and catches its panic.
+/// Runs one case. Catches a panic, and checks the memory use.
 fn attempt<C: Cases>(cases: &C, case: u64) -> CaseResult {
     PANIC.with(|panic| *panic.borrow_mut() = Some(String::new()));
     let (ended, most) = memory::peak_during(|| catch_unwind(AssertUnwindSafe(|| cases.run(case))));
@@ -83,14 +84,14 @@ fn attempt<C: Cases>(cases: &C, case: u64) -> CaseResult {
     ending
 }
 
-/// The current case of a thread.
+/// Case that a thread runs.
 #[derive(Default)]
 struct RunningCase {
     /// Number of the current case plus one; 0 for none.
     case: AtomicU64,
 }
 
-/// Runs `plan.budget` cases, or the plan's case.
+/// Runs the cases 0 to `plan.budget`, exclusive. If the plan has a case, runs only that case.
 pub(crate) fn run<C: Cases>(cases: C, plan: &CampaignPlan, progress: &Progress) -> Report {
     install_panic_hook();
     let (first, end) = plan.case.map_or((0, plan.budget), |case| (case, case + 1));
@@ -144,7 +145,7 @@ pub(crate) fn run<C: Cases>(cases: C, plan: &CampaignPlan, progress: &Progress) 
             place.2 = if now != 0 && now == place.1 { place.2 + 1 } else { 0 };
             place.1 = now;
             if place.2 == MAX_POLLS {
-                // A thread cannot be ended: it is left running, and another one replaces it.
+                // A hanging thread cannot be ended. It is left behind, and another thread replaces it.
                 let what = format!("{}: has not ended after 10 s", cases.describe(now - 1));
                 report.broken.push(failure_text::<C>(now - 1, plan, &what));
                 progress.failed();
@@ -160,7 +161,7 @@ pub(crate) fn run<C: Cases>(cases: C, plan: &CampaignPlan, progress: &Progress) 
     report
 }
 
-/// Formats a failure with the command that repeats it.
+/// Formats a failure together with the command that repeats it.
 fn failure_text<C: Cases>(case: u64, plan: &CampaignPlan, what: &str) -> String {
     let (name, how, seed) = (C::CAMPAIGN, plan.scheduler.flag(), plan.seed);
     format!("case {case}: {what}\n       cargo xtask torture {name}{how} --seed {seed} --case {case}")

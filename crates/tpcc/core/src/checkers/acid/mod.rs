@@ -1,4 +1,5 @@
-//! Transactions for the ACID tests of clause 3: executed one by one, stopped at a named point, on any disk.
+//! Transactions for the ACID tests of TPC-C clause 3. A test runs them one by one on a disk of its choice and can stop each
+//! at a chosen operation.
 //!
 //! Not part of the public interface: public only for the integration tests.
 
@@ -39,7 +40,7 @@ use crate::workload::txn::{self, Failure, Scratch, StepOrder, Verdict};
 pub struct TestDatabase {
     store: Store,
     loaded: Loaded,
-    /// Operations of its fibers, if loaded for fibers.
+    /// Operations that statements announce to the fiber executor; `None` unless loaded for fibers.
     operations: Option<Operations>,
 }
 
@@ -58,9 +59,9 @@ pub struct Answer {
     pub d: u8,
     /// Number of the order.
     pub o: u32,
-    /// Number of its lines.
+    /// Number of lines of the order.
     pub lines: usize,
-    /// True if the order was committed, false if it contained an unused item and was rolled back.
+    /// True if the order was committed; false if it was rolled back because it contained an item number that is not in ITEM.
     pub committed: bool,
 }
 
@@ -116,7 +117,7 @@ impl TestDatabase {
         crate::engines::storage::fibers::executor(Executor::builder().fibers(4).operations(operations)).map_err(text)
     }
 
-    /// Underlying database of the engine.
+    /// Returns the engine's database.
     pub fn database(&self) -> &Database {
         self.store.database()
     }
@@ -138,7 +139,8 @@ impl TestDatabase {
         Ok(Running::new(tx, if hot_last { StepOrder::HotLast } else { StepOrder::Spec }, self.loaded.scale))
     }
 
-    /// Checks all rules of the database, including the twelve consistency conditions. Returns the violations.
+    /// Verifies all pages and checks all rules of the database, including the twelve consistency conditions. Returns one
+    /// message per violation.
     ///
     /// # Errors
     /// Error message of the engine.
@@ -151,7 +153,7 @@ impl TestDatabase {
         Ok(broken.collect())
     }
 
-    /// Takes the next run number from the database.
+    /// Allocates the next run number in the database.
     ///
     /// # Errors
     /// Error message of the engine.

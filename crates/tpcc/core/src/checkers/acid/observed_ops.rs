@@ -5,7 +5,8 @@ use std::ops::ControlFlow;
 use crate::workload::ops::{Direction, Ops, Read};
 use crate::workload::schema::{IndexDef, RowOf, TableDef};
 
-/// Record operations of `ops` with a callback: `after` receives the table name, and true if a row was found.
+/// Wraps the record operations of `ops`. After each operation it calls `after` with the table name, and true if a row was
+/// found.
 pub(super) struct ObservedOps<'o, O> {
     pub(super) ops: &'o mut O,
     pub(super) after: &'o mut dyn FnMut(&'static str, bool),

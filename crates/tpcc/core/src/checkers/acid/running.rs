@@ -1,4 +1,5 @@
-//! A transaction under control of a test: it runs profiles and single reads, and ends when the test ends it.
+//! A transaction under control of a test: it runs whole TPC-C transaction profiles and single reads, until the test commits
+//! it or rolls it back.
 
 use std::num::NonZeroU8;
 use std::ops::ControlFlow;
@@ -19,9 +20,9 @@ use crate::workload::schema::rows::Timestamp;
 use crate::workload::schema::tables::{Customer, District, History, Item, NewOrder, Order, OrderLine, Warehouse};
 use crate::workload::txn::{self, Scratch, StepOrder, Verdict};
 
-/// Date of all transactions.
+/// Date that all transactions of the tests store.
 const NOW: u64 = 99;
-/// Terminal number of the tests' payments. No other terminal has it.
+/// Terminal number in the HISTORY keys of the tests' payments. No other terminal has this number.
 const TERMINAL: u32 = u32::MAX;
 
 /// A transaction in progress. Rolled back on drop.
@@ -39,7 +40,7 @@ impl std::fmt::Debug for Running<'_> {
     }
 }
 
-/// Output of Order-Status.
+/// Output fields of Order-Status that the tests compare.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     /// O_ID.
@@ -52,7 +53,7 @@ pub struct Status {
     pub lines: Vec<(u32, u8, i64)>,
 }
 
-/// Values that a payment changes.
+/// Values of the rows that a payment changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Figures {
     /// W_YTD, cents.
@@ -65,7 +66,7 @@ pub struct Figures {
     pub ytd_payment: i64,
     /// C_PAYMENT_CNT.
     pub payments: u32,
-    /// Rows of HISTORY.
+    /// Number of rows in HISTORY.
     pub history: u64,
 }
 
@@ -97,8 +98,9 @@ impl<'s> Running<'s> {
         txn::run(&mut observed, self.steps, input, &mut self.scratch).map_err(text)
     }
 
-    /// Runs a New-Order to its end, for one of each of `items`. An item that does not exist makes the New-Order one that
-    /// rolls back. `after` is called after each operation. Returns O_ID and, for each line, OL_I_ID and I_PRICE.
+    /// Runs all operations of a New-Order that orders one piece of each item of `items`. If an item does not exist, the
+    /// New-Order ends with a rollback. `after` is called after each operation. Returns O_ID and, for each line, OL_I_ID and
+    /// I_PRICE.
     ///
     /// # Errors
     /// See [`Running::commit`].
@@ -169,7 +171,7 @@ impl<'s> Running<'s> {
         Ok(self.scratch.out.delivery.delivered.to_vec())
     }
 
-    /// Runs the first step of Delivery only: removes the oldest undelivered order of a district from NEW-ORDER.
+    /// Runs only the first step of a Delivery: removes the oldest undelivered order of a district from NEW-ORDER.
     ///
     /// # Errors
     /// See [`Running::commit`].
@@ -206,7 +208,7 @@ impl<'s> Running<'s> {
         next.ok_or_else(|| format!("no district {w}, {d}"))
     }
 
-    /// Sum of D_NEXT_O_ID over all districts.
+    /// Returns the sum of D_NEXT_O_ID over all districts.
     ///
     /// # Errors
     /// See [`Running::commit`].

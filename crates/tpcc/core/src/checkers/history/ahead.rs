@@ -1,5 +1,5 @@
-//! Steps of a transaction as iterations of a speculative loop. They make their observations ahead of their transaction,
-//! which confirms them in order.
+//! Steps of a transaction as iterations of a speculative loop. Worker threads execute the steps speculatively. The
+//! transaction then confirms their reads in order.
 //!
 //! Only the list-append form can run ahead: the register form draws a version while the row is locked, and an iteration
 //! that runs ahead holds no lock. Only serializable isolation is supported: at lower levels nothing protects a row that was
@@ -21,24 +21,24 @@ use super::{Op, SharedState};
 /// Number of threads that execute the steps of a transaction.
 const WORKERS: usize = 2;
 
-/// Step of the list-append form, with its keys.
+/// Step of a list-append transaction, with the keys of its rows.
 pub(super) enum ListStep {
     Append {
         key: u64,
         number: u64,
     },
     Read(u64),
-    /// Range with both ends included.
+    /// Read of a range of keys, both ends included.
     Range(u64, u64),
 }
 
-/// Store of the speculative loops: the rows of a run.
+/// Store of the speculative loops: gives the loops access to the rows of a history run.
 struct Lists<'db> {
     db: &'db Database,
     rows: OpenTable<u64, Vec<u8>>,
 }
 
-/// Executor of a session's steps ahead of their transactions.
+/// Executor that runs a session's steps ahead of their transaction.
 pub(super) struct AheadSteps<'db> {
     lists: Lists<'db>,
     speculator: Speculator<Lists<'db>>,
@@ -60,14 +60,14 @@ impl<'db> AheadSteps<'db> {
         Ok(AheadSteps { lists: Lists { db: shared.db, rows: shared.rows }, speculator })
     }
 
-    /// Runs the steps. Appends their operations with the observed values to `ops`, in order.
+    /// Runs `steps`. Appends the operations of the steps, with the observed values, to `ops` in order.
     pub(super) fn run(
         &mut self,
         tx: &mut Transaction<'db>,
         steps: Vec<ListStep>,
         ops: &mut Vec<Op>,
     ) -> Result<(), TxnError> {
-        // Each thread that holds the token continues the transaction.
+        // A transaction can move between threads: the thread that holds the token continues it.
         tx.hand_over();
         let then = |_: &mut Transaction<'db>, seen: Vec<Op>| {
             ops.extend(seen);
@@ -80,7 +80,7 @@ impl<'db> AheadSteps<'db> {
     }
 }
 
-/// Executes one step. Its result depends only on its reads.
+/// Executes one step in an epoch. The result depends only on the rows that the step reads.
 fn step<'db>(epoch: &mut Epoch<'_, Lists<'db>>, step: &ListStep) -> Result<Vec<Op>, TxnError> {
     match *step {
         ListStep::Append { key, number } => {

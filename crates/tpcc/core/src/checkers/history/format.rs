@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{Form, Op, Outcome, Txn};
 
-/// Maximum length of a transaction's line, in bytes: enough for reads of some hundred thousand full lists.
+/// Maximum length of a transaction's line, in bytes: enough for reads of a few hundred thousand full lists.
 const LONGEST_LINE: u64 = 256 << 20;
 
 /// Reason why a history cannot be read.
@@ -28,7 +28,7 @@ pub enum FormatError {
 }
 
 impl Txn {
-    /// Formats the transaction as a line, without line end.
+    /// Formats the transaction as a line of JSON, without a line end.
     pub fn line(&self) -> String {
         let status = match self.outcome {
             Outcome::Ok => "ok",
@@ -58,7 +58,7 @@ impl Txn {
     }
 }
 
-/// Writes a history.
+/// Writes a history, one line per transaction.
 ///
 /// # Errors
 /// Error of the writer.

@@ -5,12 +5,11 @@ use crate::workload::generate::Random;
 
 /// Maximum number of steps per transaction. The low bits of an appended number identify the step.
 pub(super) const MOST_STEPS: u32 = 8;
-/// Percentage of steps that access the hot rows, which are a tenth of all rows.
+/// Percentage of steps that access hot rows. One tenth of all rows are hot.
 const HOT_PERCENT: u32 = 40;
 /// Percentage of steps that are followed by a pause, in which other sessions run.
 const PAUSE_PERCENT: u32 = 40;
-/// Percentage of writes to a row that the transaction has read. These detect updates that are lost if reads are not
-/// protected.
+/// Percentage of writes to a row that the transaction has read before. These writes detect lost updates.
 const AGAIN_PERCENT: u32 = 35;
 /// Maximum padding of a register's row, in bytes: so long that few rows fill a page.
 const PADDING: u32 = 900;
@@ -26,13 +25,13 @@ pub enum Step {
     Write(u64, u32),
     /// Delete a row.
     Delete(u64),
-    /// Read all rows from `below` positions before `at` to `above` positions after it.
+    /// Read all rows from `below` positions before the row `at` to `above` positions after it.
     Range {
-        /// Position of the row.
+        /// Position of the row in the middle.
         at: u64,
-        /// Number of rows before it.
+        /// Number of rows before `at`.
         below: u64,
-        /// Number of rows after it.
+        /// Number of rows after `at`.
         above: u64,
         /// Scan from the last row to the first.
         backward: bool,
@@ -42,13 +41,13 @@ pub enum Step {
 /// Program of one transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// Steps; true for a step that is followed by a pause.
+    /// Steps, each with true if a pause follows the step.
     pub steps: Vec<(Step, bool)>,
     /// True to roll back at the end.
     pub abort: bool,
 }
 
-/// Generator of the transactions of one session.
+/// Generator of the random transaction programs of one session.
 #[derive(Debug)]
 pub struct Programs {
     random: Random,
@@ -59,7 +58,7 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Creates the generator of a session.
+    /// Creates the program generator of a session.
     pub fn new(params: &Params, session: u32) -> Programs {
         Programs {
             random: Random::stream(params.seed, u64::from(session)),
@@ -70,7 +69,7 @@ impl Programs {
         }
     }
 
-    /// Draws the next transaction.
+    /// Draws the program of the next transaction.
     pub fn plan(&mut self) -> Program {
         let n = self.random.in_range(1, MOST_STEPS);
         let mut seen = Vec::new();
@@ -109,7 +108,7 @@ impl Programs {
         u64::from(self.random.in_range(0, among - 1))
     }
 
-    /// Returns a row that was read before, with [`AGAIN_PERCENT`] probability, else `at`.
+    /// Returns, with a probability of [`AGAIN_PERCENT`] percent, a row that was read before, otherwise the row `at`.
     fn again(&mut self, seen: &[u64], at: u64) -> u64 {
         match seen.len() {
             0 => at,

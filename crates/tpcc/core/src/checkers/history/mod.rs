@@ -1,9 +1,9 @@
 //! Histories: recorded operations of concurrent sessions with their results, for any independent checker.
 //!
 //! A [`run()`] executes sessions of random transactions on few rows, and records every operation with its result. [`check`]
-//! infers from such a record the order of transactions, and searches for cycles: Adya, "Weak Consistency" (1999), by the
-//! method of Kingsbury and Alvaro, "Elle" (VLDB 2020). The record does not depend on the implementation of the engine, so
-//! any checker can judge it.
+//! infers the order of transactions from such a record and searches it for the cycles of Adya, "Weak Consistency" (1999), by
+//! the method of Kingsbury and Alvaro, "Elle" (VLDB 2020). The record does not depend on the implementation of the engine,
+//! so any checker can process it.
 //!
 //! Two forms:
 //!
@@ -12,7 +12,7 @@
 //! - **register**: a write gives a row a new version, and a read returns it. Version numbers are unique in the history. The
 //!   writer draws the number while it has exclusive access to the row, so the numbers give the order of a row's versions. A
 //!   delete is a write, too: a later read of the absent row returns the version that the delete drew. Deletes have odd
-//!   versions, other writes even ones. `null` means never written.
+//!   versions, other writes even ones. `null` means that the row was never written.
 
 mod ahead;
 pub mod check;
@@ -46,11 +46,11 @@ pub enum Form {
 /// Outcome of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It committed.
+    /// The transaction committed.
     Ok,
-    /// It rolled back: on request, or as a deadlock victim.
+    /// The transaction rolled back, on request or as a deadlock victim.
     Fail,
-    /// Its commit returned an error: it may have committed or not.
+    /// The commit returned an error: the transaction may have committed or not.
     Info,
 }
 
@@ -70,17 +70,17 @@ pub enum Op {
 /// Record of one transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Txn {
-    /// Identifier, unique in the history.
+    /// Identifier of the transaction, unique in the history.
     pub id: u64,
-    /// Number of its session. A session runs its transactions one after the other.
+    /// Number of the session that ran the transaction. A session runs its transactions one after the other.
     pub session: u32,
     /// Outcome of the transaction.
     pub outcome: Outcome,
-    /// Its operations, in order. If it did not commit: the operations that were executed.
+    /// Operations in order of execution. If the transaction did not commit, only the operations executed before its end.
     pub ops: Vec<Op>,
-    /// Time before its begin, in nanoseconds since a moment that all sessions share.
+    /// Time just before the transaction began, in nanoseconds since the creation of the run's shared state.
     pub start: u64,
-    /// Time after its end, on the same clock.
+    /// Time just after the transaction ended, on the clock of `start`.
     pub end: u64,
 }
 
@@ -91,7 +91,7 @@ pub struct Params {
     pub form: Form,
     /// Number of concurrent sessions.
     pub sessions: u32,
-    /// Number of transactions of each session, including deadlock victims and rolled-back ones.
+    /// Number of transactions of each session, including deadlock victims and other rolled-back transactions.
     pub transactions: u32,
     /// Number of rows in use at a time.
     pub keys: u64,
@@ -116,13 +116,13 @@ impl Params {
     pub const MOST_SESSIONS: u32 = 100;
     /// Maximum of [`Params::list_full`].
     pub const MOST_LIST_FULL: u32 = 1000 - Params::MOST_SESSIONS * generate::MOST_STEPS;
-    /// Maximum number of transactions over all sessions. Their numbers and those of their operations must fit in 32 bits.
+    /// Maximum number of transactions over all sessions. The numbers of transactions and of operations must fit in 32 bits.
     pub const MOST_TRANSACTIONS: u64 = 1 << 28;
     /// Maximum number of rows in use at a time.
     pub const MOST_KEYS: u64 = 1 << 20;
 }
 
-/// Returns true if a version of the register form is that of a delete.
+/// Returns true if a version number of the register form belongs to a delete.
 pub fn is_delete(version: u64) -> bool {
     version % 2 == 1
 }

@@ -1,4 +1,4 @@
-//! Runs the sessions, each on a thread of its own or as fibers of several threads.
+//! Runs the sessions of a history run, each on a thread of its own or as fibers of several threads.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use super::team::{SessionEnd, Teams};
 use super::{Params, RecordedSession, SharedState, Txn};
 use crate::workload::threads::{self, SpawnError};
 
-/// Result of a run.
+/// Result of a history run.
 #[derive(Debug)]
 pub struct RunRecord {
-    /// History, ordered by session.
+    /// Recorded transactions of all sessions, ordered by session.
     pub txns: Vec<Txn>,
     /// Error that ended the run early.
     pub error: Option<TxnError>,
@@ -39,20 +39,20 @@ pub enum RunError {
     Ahead(#[from] BuildError),
 }
 
-/// Execution of sessions.
+/// Kind of tasks that execute the sessions.
 #[derive(Clone, Debug)]
 pub enum SessionKind {
     /// One thread per session.
     Threads,
-    /// Fibers of several threads. The database must be opened with their hook.
+    /// Fibers of several threads. The database must be opened with the hook of these fibers.
     Fibers(Teams),
-    /// One thread per session, with additional threads that run steps ahead of their transaction. For the list-append form
-    /// only.
+    /// One thread per session, and additional threads that execute steps ahead of their transaction. For the list-append
+    /// form only.
     Ahead,
 }
 
 impl SessionKind {
-    /// Hook that the database must be opened with for these sessions.
+    /// Returns the hook with which the database must be opened for these sessions; `None` for threads.
     pub fn hook(&self) -> Option<Arc<dyn Hook>> {
         match self {
             SessionKind::Fibers(teams) => Some(teams.hook()),

@@ -1,7 +1,8 @@
 //! A session: executes programs, one transaction after the other, and records their operations and results.
 //!
 //! A session calls only blocking statements of the engine, so it runs on a thread or on a fiber. Between steps it calls the
-//! `pause` function of its runner. It then holds no latch, and no lock except those of its transaction.
+//! `pause` function of its runner. During the call, the session holds no latch, and no locks except the locks of its
+//! transaction.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -14,17 +15,17 @@ use super::generate::MOST_STEPS;
 use super::shared_state::{Absence, decoded, encoded, numbers};
 use super::{Form, Op, Outcome, Program, Programs, SharedState, Step, Txn};
 
-/// Version of a register's row between its insert and its first update. No other transaction may observe it.
+/// Version number of a register row between its insert and its first update. No other transaction may observe this version.
 const NO_VERSION: u64 = 0;
 
-/// A session of a [`SharedState`].
+/// A session of a history run, with its recorded transactions.
 #[derive(Debug)]
 pub struct RecordedSession<'w, 'db> {
     shared: &'w SharedState<'db>,
     number: u32,
     generator: Programs,
     done: Vec<Txn>,
-    /// Executor of steps ahead of their transactions, if enabled.
+    /// Executor that runs steps ahead of their transaction; `None` if not enabled.
     ahead: Option<AheadSteps<'db>>,
 }
 
@@ -33,23 +34,24 @@ struct Running<'t, 'w, 'db> {
     shared: &'w SharedState<'db>,
     tx: &'t mut Transaction<'db>,
     ops: &'t mut Vec<Op>,
-    /// Keys by position. The key of a position stays the same within a transaction.
+    /// Key of each accessed position. The key of a position stays the same within a transaction.
     keys: HashMap<u64, u64>,
-    /// Absence entries that deletes of this transaction have replaced. Restored if the transaction does not commit.
+    /// Keys and previous versions of the absence entries that deletes of this transaction replaced. The previous versions
+    /// are restored if the transaction does not commit.
     replaced: Vec<(u64, Option<u64>)>,
-    /// Next number to append.
+    /// Next number to append to a list.
     number: u64,
 }
 
 impl<'w, 'db> RecordedSession<'w, 'db> {
-    /// Creates a session that has not begun.
+    /// Creates a session that has not run any transaction.
     pub fn new(shared: &'w SharedState<'db>, number: u32) -> RecordedSession<'w, 'db> {
         let generator = Programs::new(&shared.params, number);
         let done = Vec::with_capacity(shared.params.transactions as usize);
         RecordedSession { shared, number, generator, done, ahead: None }
     }
 
-    /// Bytes of a transaction in the record of its session, without the lists that it reads.
+    /// Returns the number of bytes of a recorded transaction, without the lists that it reads.
     pub fn transaction_bytes() -> u64 {
         (size_of::<Txn>() + MOST_STEPS as usize * size_of::<Op>()) as u64
     }
@@ -62,12 +64,12 @@ impl<'w, 'db> RecordedSession<'w, 'db> {
         Ok(RecordedSession { ahead: Some(AheadSteps::new(shared)?), ..RecordedSession::new(shared, number) })
     }
 
-    /// Number of the session.
+    /// Returns the number of the session.
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// Returns true if the session has run all but its last transaction.
+    /// Returns true if the session has only its last transaction left to run.
     pub fn is_at_last(&self) -> bool {
         self.done.len() as u32 + 1 >= self.shared.params.transactions
     }
@@ -85,14 +87,15 @@ impl<'w, 'db> RecordedSession<'w, 'db> {
     /// Runs the next transaction. A deadlock victim is not retried: another transaction follows.
     ///
     /// # Errors
-    /// Any error but a deadlock. The run is then over. A commit that failed is recorded nevertheless.
+    /// Any error of the engine but a deadlock. The session is then over. A transaction whose commit failed is recorded
+    /// nevertheless.
     pub fn step(&mut self, pause: &mut dyn FnMut()) -> Result<(), TxnError> {
         let plan = self.generator.plan();
         self.carry_out(&plan, pause)
     }
 
-    /// Runs one more transaction, which reads every row. Called for one session after all others have ended: its reads give
-    /// the complete order of every list, and reveal lost writes.
+    /// Runs one more transaction, which reads every row. Called for one session after all other sessions have ended. These
+    /// reads give the complete order of every list, and reveal lost writes.
     ///
     /// # Errors
     /// See [`RecordedSession::step`].
@@ -142,8 +145,8 @@ impl<'w, 'db> RecordedSession<'w, 'db> {
 }
 
 impl<'db> Running<'_, '_, 'db> {
-    /// Prefetches the rows of a program. This tests that the engine does not use remembered row positions longer than they
-    /// are valid.
+    /// Prefetches the rows of a program. This tests that the engine does not use a remembered row position that is no longer
+    /// valid.
     fn announce(&mut self, plan: &Program) -> Result<(), TxnError> {
         let keys = plan.steps.iter().map(|(step, _)| match *step {
             Step::Read(at)
@@ -190,7 +193,7 @@ impl<'db> Running<'_, '_, 'db> {
         Ok(())
     }
 
-    /// Runs the steps of the list-append form in one speculative loop ahead of the transaction.
+    /// Runs the steps of a list-append program in one speculative loop ahead of the transaction.
     fn steps_ahead(
         &mut self,
         plan: &Program,
@@ -224,7 +227,7 @@ impl<'db> Running<'_, '_, 'db> {
 
     fn key(&mut self, place: u64, appends: u32) -> u64 {
         let shared = self.shared;
-        // Counts the append even if the key is already known: it contributes to filling the list.
+        // Counts the append even if the key is already known, because every append fills the list.
         let key = shared.key_at(place, appends);
         *self.keys.entry(place).or_insert(key)
     }
@@ -240,7 +243,7 @@ impl<'db> Running<'_, '_, 'db> {
                 break;
             }
             match self.tx.insert(&self.shared.rows, &key, &bytes.to_vec()) {
-                // Below serializable, other transactions can insert the row in the meantime.
+                // Below serializable, another transaction can insert the row between the update attempt and the insert.
                 Err(TxnError::DuplicateKey { .. }) => {}
                 inserted => {
                     inserted?;
@@ -286,7 +289,7 @@ impl<'db> Running<'_, '_, 'db> {
                 self.ops.push(Op::Write(key, version));
                 return Ok(());
             }
-            // A delete of an absent row is recorded like a read of it.
+            // A delete of an absent row is recorded as a read of this row.
             if self.saw_absent(key, before) {
                 return Ok(());
             }
@@ -349,7 +352,7 @@ impl<'db> Running<'_, '_, 'db> {
     }
 }
 
-/// Version of a register's row. An invalid row gives a version that no transaction wrote.
+/// Decodes the version number of a register row. For an invalid row, returns a version number that no transaction wrote.
 fn version(row: &[u8]) -> u64 {
     row.get(..size_of::<u64>()).and_then(<u64 as Row>::decode).unwrap_or(u64::MAX)
 }

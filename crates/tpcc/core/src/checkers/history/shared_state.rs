@@ -1,4 +1,4 @@
-//! Shared state of the sessions of a run: the table, the clock, the rows in use, and the versions of absent rows.
+//! Shared state of the sessions of a history run: the table, the clock, the rows in use, and the versions of absent rows.
 //!
 //! **The version of an absent row.** A deleted row cannot store the version of its absence. A second table could store it,
 //! but the locks of that table would add to the locks under test and hide their faults. Therefore a deleter stores the
@@ -6,12 +6,12 @@
 //!
 //! - The deleter stores the version after its delete, while it has exclusive access to the row. If it does not commit, it
 //!   restores the previous version before it rolls back, while it still has exclusive access.
-//! - A reader loads the entry before and after its read of the absent row. If the entry did not change, its version is the
-//!   one that was absent when the engine returned: if the engine is correct, no deleter of this row was between its delete
-//!   and its end at that moment. If the entry did change, the reader reads again.
+//! - A reader loads the entry before and after its read of the absent row. If the entry did not change, it contains the
+//!   version of the absence that the reader observed: a correct engine does not return while another transaction that
+//!   deleted this row is still in progress. If the entry changed, the reader reads again.
 //!
-//! This detects an engine that returns a wrong state: the reader then records the version of an uncommitted delete, or one
-//! that is too old.
+//! This detects an engine that returns a wrong state: the reader then records the version of an uncommitted delete, or a
+//! version that is too old.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -22,19 +22,19 @@ use storage::{Database, Isolation, Key, OpenTable, Row, Table, TxnError};
 use super::{Form, Params};
 use crate::workload::time::nanos;
 
-/// Table of rows: lists, or versions with padding.
+/// Table of the rows of all histories. A row is a list of numbers, or a version number with padding.
 const ROWS: Table<u64, Vec<u8>> = Table::new("history_rows");
-/// Number of rows after the last written one, which range reads find absent.
+/// Number of keys after the last written key that range reads include. Their rows are absent.
 const MARGIN: u64 = 4;
 /// Number of rows that one transaction deletes while the table is emptied.
 const AT_ONCE: usize = 1000;
 
-/// Absence entry: the version that the last delete of a row has stored.
+/// Absence entry of a row: version that the last delete stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Absence {
     /// Number of changes of the entry.
     changes: u64,
-    /// Version of the delete; `None` before the first.
+    /// Version of the last delete; `None` before the first delete.
     pub(super) version: Option<u64>,
 }
 
@@ -45,15 +45,15 @@ pub struct SharedState<'db> {
     pub(super) rows: OpenTable<u64, Vec<u8>>,
     pub(super) params: Params,
     clock: Instant,
-    /// Number of appends begun at each position. It determines the list in use there.
+    /// Number of appends begun at each position. This number determines the key of the list that the position uses.
     appends: Vec<AtomicU32>,
-    /// Number of versions drawn.
+    /// Number of register versions drawn so far.
     versions: AtomicU64,
     absent: Vec<Mutex<Absence>>,
 }
 
 impl<'db> SharedState<'db> {
-    /// Returns true if the database has only tables of histories.
+    /// Returns true if the database contains no table other than the table of histories.
     pub fn has_only_history_tables(db: &Database) -> bool {
         db.table_names().iter().all(|name| name == ROWS.name())
     }
@@ -87,7 +87,7 @@ impl<'db> SharedState<'db> {
         })
     }
 
-    /// Nanoseconds since the creation of the state.
+    /// Returns the nanoseconds since the creation of the state.
     pub(super) fn now(&self) -> u64 {
         nanos(self.clock.elapsed())
     }
@@ -96,7 +96,7 @@ impl<'db> SharedState<'db> {
         self.params.isolation
     }
 
-    /// Key in use at a position. Counts `appends` appends to it.
+    /// Counts `appends` new appends at a position. Returns the key of the list in use there.
     pub(super) fn key_at(&self, place: u64, appends: u32) -> u64 {
         if self.params.form == Form::Register {
             return place;
@@ -105,12 +105,13 @@ impl<'db> SharedState<'db> {
         self.key_of(place, before)
     }
 
-    /// Key of the list in use after `appends` appends. A full list is replaced by the next key congruent to its position.
+    /// Returns the key of the list in use at a position after `appends` appends. A full list is replaced by the list of the
+    /// next key that is congruent to the position modulo the number of positions.
     fn key_of(&self, place: u64, appends: u32) -> u64 {
         place + self.params.keys * u64::from(appends / self.params.list_full.max(1))
     }
 
-    /// End of a range read up to `key`, limited to the rows of the form.
+    /// Returns the end of a range read up to `key`, limited to the rows that the form of the history uses.
     pub(super) fn range_end(&self, key: u64) -> u64 {
         match self.params.form {
             Form::ListAppend => key,
@@ -118,7 +119,7 @@ impl<'db> SharedState<'db> {
         }
     }
 
-    /// Last key of a read of all rows: the last written key, and some behind it.
+    /// Returns the last key of a read of all rows, which is a few keys after the last written key.
     pub(super) fn last_key(&self) -> u64 {
         let lists = self.appends.iter().enumerate();
         let used = lists.map(|(place, n)| self.key_of(place as u64, n.load(Ordering::Relaxed))).max();
@@ -128,17 +129,17 @@ impl<'db> SharedState<'db> {
         }
     }
 
-    /// Draws a version for a write or a delete. The caller must have exclusive access to the row.
+    /// Draws the next version number, for a write or a delete. The caller must have exclusive access to the row.
     pub(super) fn draw(&self, delete: bool) -> u64 {
         2 * self.versions.fetch_add(1, Ordering::Relaxed) + u64::from(delete)
     }
 
-    /// Absence entry of `key`.
+    /// Returns the absence entry of `key`.
     pub(super) fn absence(&self, key: u64) -> Absence {
         *self.absent[key as usize].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Stores a version in the absence entry of `key`. Returns the previous version.
+    /// Stores a version in the absence entry of `key`. Returns the version that the entry had before.
     pub(super) fn store_absence(&self, key: u64, version: Option<u64>) -> Option<u64> {
         let mut absence = self.absent[key as usize].lock().unwrap_or_else(PoisonError::into_inner);
         absence.changes += 1;
@@ -146,7 +147,7 @@ impl<'db> SharedState<'db> {
     }
 }
 
-/// Encodes a key as in the table.
+/// Encodes a key in the key format of the table.
 pub(super) fn encoded(key: u64) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(size_of::<u64>());
     Key::encode(&key, &mut bytes);
@@ -158,7 +159,7 @@ pub(super) fn decoded(mut key: &[u8]) -> Option<u64> {
     <u64 as Key>::decode(&mut key)
 }
 
-/// Numbers of a list. An incomplete number gives one that no transaction wrote.
+/// Decodes the numbers of a list. Replaces an incomplete number by a number that no transaction wrote.
 pub(super) fn numbers(row: &[u8]) -> Vec<u64> {
     row.chunks(size_of::<u32>()).map(|bytes| <u32 as Row>::decode(bytes).map_or(u64::MAX, u64::from)).collect()
 }

@@ -34,7 +34,7 @@ pub struct Teams {
     siblings: Option<Siblings>,
 }
 
-/// Settings of sibling groups, which replace teams.
+/// Settings of sibling groups, a fiber scheduling that replaces teams.
 #[derive(Clone, Debug)]
 struct Siblings {
     mode: Mode,
@@ -54,7 +54,7 @@ impl Siblings {
         Ok(Siblings { mode, settings, groups: Arc::new(table), ids, board: Arc::new(Board::new(workers)) })
     }
 
-    /// Scheduling order of a worker.
+    /// Creates the scheduling order of a worker's sibling groups.
     fn order(&self, worker: usize) -> Result<CoreOrder, GroupError> {
         let (groups, board) = (Arc::clone(&self.groups), Arc::clone(&self.board));
         let scheduler = Scheduler::new(worker, groups, board, self.mode.policy(), self.settings);
@@ -68,7 +68,7 @@ impl Siblings {
 pub(super) type SessionEnd<'w, 'db> = (RecordedSession<'w, 'db>, Option<TxnError>);
 
 impl Teams {
-    /// Creates teams as in `tpcc run`, of at most `size` fibers.
+    /// Creates the same teams as `tpcc run`, of at most `size` fibers.
     pub fn as_run(workers: usize, size: usize, of: TeamUnit, points: &SwitchPoints) -> Result<Teams, Error> {
         Ok(Teams { workers, size, membership: Membership::PerOperation, hook: hook_for(of, points)?, siblings: None })
     }
@@ -102,7 +102,7 @@ impl Teams {
     /// slices of one microsecond or more.
     ///
     /// # Errors
-    /// None that depends on the seed.
+    /// Errors do not depend on the seed.
     pub fn of_seed_as_siblings(seed: u64, sessions: u32) -> Result<Teams, String> {
         let mut random = Random::stream(seed, 0x7369_626c);
         let workers = random.in_range(1, 3.min(sessions)) as usize;
@@ -114,12 +114,12 @@ impl Teams {
         Ok(Teams { workers, size: 1, membership: Membership::Ring, hook, siblings: Some(siblings) })
     }
 
-    /// Hook that the database must be opened with for these teams.
+    /// Returns the hook with which the database must be opened for these teams.
     pub fn hook(&self) -> Arc<dyn Hook> {
         Arc::clone(&self.hook) as Arc<dyn Hook>
     }
 
-    /// Passes the tables to the hook's policy. The tables must already exist.
+    /// Passes the tables of the database to the switch policy of the hook. The tables must already exist.
     pub(in crate::checkers) fn set_indexes(&self, db: &Database) -> Result<(), String> {
         self.hook.policy().set_indexes(&db.indexes()).map_err(|e| e.to_string())
     }

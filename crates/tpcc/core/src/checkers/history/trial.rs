@@ -1,4 +1,4 @@
-//! A trial: parameters drawn from a seed, a history on an in-memory disk, and its check.
+//! A trial draws parameters from a seed, runs a history on an in-memory disk, and checks this history.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::check::{Findings, check};
 use super::{Form, Params, SessionKind, Teams, Txn, run};
 use crate::workload::generate::Random;
 
-/// Parameters of a trial.
+/// Parameters of a trial: history run, engine options and session kind.
 #[derive(Clone, Debug)]
 pub struct Trial {
     /// Parameters of the history run.
@@ -18,18 +18,18 @@ pub struct Trial {
     pub latches: LatchKind,
     /// Number of reads after which a latch is promoted to a superlatch.
     pub promote_at: u16,
-    /// Number of record locks of a transaction above which its table is locked (lock escalation).
+    /// Maximum number of record locks of a transaction before lock escalation to a table lock.
     pub escalate_at: u32,
-    /// Execution of the sessions.
+    /// Kind of tasks that execute the sessions.
     pub kind: SessionKind,
 }
 
 /// Result of a trial.
 #[derive(Debug)]
 pub struct TrialResult {
-    /// The history.
+    /// Recorded transactions of the history run.
     pub txns: Vec<Txn>,
-    /// Result of the check.
+    /// Result of the history check.
     pub findings: Findings,
 }
 
@@ -43,7 +43,7 @@ impl Trial {
             1 => Isolation::RepeatableRead,
             _ => Isolation::ReadCommitted,
         };
-        // Every other cycle of levels and forms has eight sessions, for comparisons between trials.
+        // Every other cycle through the levels and forms has eight sessions, so that these trials can be compared.
         let sessions = if (seed / 6).is_multiple_of(2) { 8 } else { random.in_range(2, 16) };
         let keys = match random.in_range(0, 2) {
             0 => random.in_range(2, 8),
@@ -70,31 +70,31 @@ impl Trial {
         }
     }
 
-    /// The same trial with sessions in fibers, in teams drawn from the seed.
+    /// Returns the trial with its sessions in fibers, in teams drawn from the seed.
     #[must_use]
     pub fn on_fibers(self) -> Trial {
         let teams = Teams::of_seed(self.params.seed, self.params.sessions);
         Trial { kind: SessionKind::Fibers(teams), ..self }
     }
 
-    /// The same trial with sessions in fibers of sibling groups, drawn from the seed.
+    /// Returns the trial with its sessions in fibers of sibling groups, drawn from the seed.
     ///
     /// # Errors
-    /// None that depends on the seed.
+    /// Errors do not depend on the seed.
     pub fn on_siblings(self) -> Result<Trial, String> {
         let teams = Teams::of_seed_as_siblings(self.params.seed, self.params.sessions)?;
         Ok(Trial { kind: SessionKind::Fibers(teams), ..self })
     }
 
-    /// The same trial with steps that run ahead of their transaction. Form and isolation change to list-append and
-    /// serializable.
+    /// Returns the trial with steps that run ahead of their transaction. Changes the form to list-append and the isolation
+    /// level to serializable.
     #[must_use]
     pub fn ahead(mut self) -> Trial {
         (self.params.form, self.params.isolation) = (Form::ListAppend, Isolation::Serializable);
         Trial { kind: SessionKind::Ahead, ..self }
     }
 
-    /// The same trial with this page latch kind.
+    /// Returns the trial with this page latch kind.
     #[must_use]
     pub fn with_latches(self, latches: LatchKind) -> Trial {
         Trial { latches, ..self }

@@ -1,4 +1,4 @@
-//! Hook through which the engine reports to the shell at once that a request waits for a lock.
+//! Engine hook of the shell: reports immediately that a request waits for a lock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use storage::{BlockReason, Hook, Operation, PointSite, WaitToken};
 
 use super::turns::TurnScheduler;
 
-/// Hook of the sessions' tasks, which are threads or fibers. Reports their lock waits to the turn scheduler.
+/// Engine hook for the tasks (threads or fibers) of the sessions. Reports lock waits of sessions to the turn scheduler.
 #[derive(Debug)]
 pub(super) struct ShellHook {
     turns: Arc<TurnScheduler>,
@@ -53,7 +53,7 @@ impl Hook for ShellHook {
     }
 
     fn block_for(&self, token: &WaitToken, reason: BlockReason, limit: Duration) -> bool {
-        // Lock waits have no time limit here.
+        // In the shell, lock waits have no time limit.
         self.tasks().block_for(token, reason, limit)
     }
 

@@ -1,11 +1,11 @@
-//! Queue of work from one task to another.
+//! Queue of work items for a task.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use storage::{BlockReason, Hook, WaitToken};
 
-/// Queue from which one task takes items, a thread or a fiber.
+/// Queue of items for one receiving task, a thread or a fiber.
 #[derive(Debug)]
 pub(super) struct Mailbox<T> {
     state: Mutex<MailboxState<T>>,
@@ -41,13 +41,13 @@ impl<T> Mailbox<T> {
         true
     }
 
-    /// Closes the mailbox. The taker ends after it has taken the remaining items.
+    /// Closes the mailbox. The receiving task can still take the remaining items.
     pub(super) fn close(&self, tasks: &dyn Hook) {
         self.state().closed = true;
         tasks.wake(&self.filled);
     }
 
-    /// Takes the first item, or waits for one. `None` if the mailbox is closed and empty.
+    /// Takes the first item. Waits while the mailbox is empty. Returns `None` if the mailbox is closed and empty.
     pub(super) fn take(&self, tasks: &dyn Hook) -> Option<T> {
         loop {
             let mut state = self.state();

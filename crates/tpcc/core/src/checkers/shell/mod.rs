@@ -1,7 +1,7 @@
 //! `tpcc shell`: several transactions, controlled line by line, on one small table of the engine.
 //!
-//! Each line on stdin is a request. Its reply is one line on stdout, flushed, that starts with the session's name. A
-//! session name is any word. A session begins with the first request that names it, and runs concurrently with the others.
+//! Each line on stdin is a request. Its reply is one line on stdout, flushed, that starts with the session's name. A session
+//! name is any word. The first request with a new name starts a session, which runs concurrently with the others.
 //!
 //! | request | reply |
 //! | --- | --- |
@@ -11,9 +11,9 @@
 //! | `S insert K V`, `S update K V`, `S put K V`, `S delete K` | `S ok`; `S error duplicate`, `S error not-found` |
 //! | `S lock table S\|X\|IS\|IX\|SIX` | `S ok` |
 //! | `S commit`, `S rollback` | `S ok` |
-//! | `check` | `check ok N pages`, after every page was read and verified |
+//! | `check` | `check ok N pages`, once every page is read and verified |
 //! | `dump` | `dump ok K=V ...`, or `dump none`: all committed rows |
-//! | `quit` | `quit ok`, after open transactions were rolled back and the database was closed |
+//! | `quit` | `quit ok`, once open transactions are rolled back and the database is closed |
 //!
 //! Keys are 64-bit integers, values are words. Blank lines and lines that start with `#` are ignored.
 //!
@@ -21,15 +21,14 @@
 //! lock is granted. Meanwhile other requests of `S` are answered `S error busy`. A deadlock victim is rolled back and
 //! answered `S deadlock`. Other errors, `S error KIND TEXT`, undo their statement and leave the transaction open.
 //!
-//! **Order of replies.** A request is answered before the sessions that it wakes. These continue one after the other, in
-//! the order in which they were woken. The next request is read when every session is idle or waits for a lock. Therefore a
-//! script gets the same replies in the same order each time, even if its author does not wait for them.
+//! **Order of replies.** A request is answered before the sessions that it wakes. These continue one after the other, in the
+//! order in which they were woken. The next request is read when every session is idle or waits for a lock. Therefore a
+//! script gets the same replies in the same order each time, even if it sends requests without waiting for replies.
 //!
 //! **`check` and `dump` beside open transactions.** `check` reads pages, which are consistent whenever no request is
-//! executing, so it never waits. It also counts uncommitted rows. `dump` returns one committed state: it is a transaction
-//! of its own that locks the table for reading. Beside an open transaction that has written the table it answers
-//! `dump blocked`, and the rows follow when that transaction ends. It waits without holding a lock, so it is never part of
-//! a deadlock.
+//! executing, so it never waits. It also counts uncommitted rows. `dump` returns one committed state: its own transaction
+//! locks the table for reading. If an open transaction has written the table, the reply is `dump blocked`, and the rows
+//! follow when that transaction ends. `dump` waits without holding a lock, so it is never part of a deadlock.
 //!
 //! At the end of input, after `quit` and after a signal, open transactions are rolled back.
 
@@ -58,9 +57,10 @@ use request::{Line, Request};
 use session_runner::{SessionContext, SessionRunner};
 use turns::{SessionId, TurnScheduler};
 
-/// Maximum number of sessions, including the one of `dump`. Each is a thread or a fiber and may have a transaction.
+/// Maximum number of sessions, including the session of `dump`. Each session is a thread or a fiber and may have a
+/// transaction.
 pub const MOST_SESSIONS: usize = 500;
-/// Maximum length of a line, in bytes.
+/// Maximum length of a request line, in bytes.
 const LONGEST_LINE: usize = 1 << 16;
 /// Interval of the checks for signals while no request arrives.
 const LOOK: Duration = Duration::from_millis(100);
@@ -68,7 +68,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// A shell before its database is open: the database must be opened with the shell's hook.
 pub struct Shell {
     turns: Arc<TurnScheduler>,
-    /// Teams of the sessions if they run as fibers.
+    /// Fiber teams of the sessions; `None` if sessions are threads.
     teams: Option<Teams>,
 }
 
@@ -77,7 +77,7 @@ pub struct Shell {
 pub enum ShellEnd {
     /// End of input, or a signal.
     Input,
-    /// `quit`, which is answered after the database is closed.
+    /// Request `quit`. Its reply is sent after the database is closed.
     Quit,
     /// Requests cannot be read, or sessions cannot be run.
     Failed(Error),
@@ -92,7 +92,7 @@ impl Shell {
         Shell { turns: Arc::new(TurnScheduler::new(out, tasks)), teams }
     }
 
-    /// Hook that the database must be opened with.
+    /// Returns the hook with which the database must be opened.
     pub fn hook(&self) -> Arc<dyn Hook> {
         Arc::new(hook::ShellHook::new(Arc::clone(&self.turns)))
     }
@@ -140,8 +140,8 @@ impl Shell {
                 }
             }
             // The sessions' mailboxes close here. An idle session rolls back, which wakes the sessions that wait for its
-            // locks, and so on. This reaches every session: in each queue one session waits for no other, otherwise there
-            // would be a deadlock.
+            // locks, and so on. Every session ends this way: without a deadlock, at least one of the blocked sessions' lock
+            // holders is not blocked itself.
         });
         match self.turns.take_failure() {
             Some(error) => ShellEnd::OutputFailed(error),
@@ -149,7 +149,7 @@ impl Shell {
         }
     }
 
-    /// Replies to `quit`.
+    /// Writes the reply to `quit`.
     pub fn answer_quit(&self, closed: Result<(), &storage::StorageError>) {
         match closed {
             Ok(()) => self.turns.say("quit ok"),
@@ -160,7 +160,7 @@ impl Shell {
     }
 }
 
-/// A received line.
+/// A line received on the input.
 enum ReceivedLine {
     Text(String),
     TooLong,
@@ -183,7 +183,7 @@ impl Drop for Sessions<'_, '_> {
 }
 
 impl Sessions<'_, '_> {
-    /// Executes a line, or passes it to its session. Returns the parsed line.
+    /// Executes a line, or passes its request to the session. Returns the parsed line.
     fn take(&mut self, line: ReceivedLine) -> Line {
         let line = match line {
             ReceivedLine::Text(line) => request::parse(&line),
@@ -223,7 +223,7 @@ impl Sessions<'_, '_> {
         }
     }
 
-    /// Starts a session.
+    /// Starts the session `name`. Returns false if it cannot be started.
     fn open(&mut self, name: &str) -> bool {
         let turns = self.context.turns;
         if self.by_name.len() >= MOST_SESSIONS {
@@ -240,7 +240,7 @@ impl Sessions<'_, '_> {
     }
 }
 
-/// Reads lines in a thread of its own, which is never joined: a read from a terminal cannot be cancelled.
+/// Starts a thread that reads lines. The thread is never joined, because a read from a terminal cannot be cancelled.
 fn read_lines(input: impl Read + Send + 'static) -> Result<mpsc::Receiver<io::Result<ReceivedLine>>, SpawnError> {
     let (lines, inbox) = mpsc::sync_channel(16);
     let work = move || {
@@ -263,7 +263,7 @@ fn read_line(input: &mut impl BufRead) -> io::Result<Option<ReceivedLine>> {
         return Ok(None);
     }
     if bytes.len() > LONGEST_LINE && bytes.last() != Some(&b'\n') {
-        // Skips the rest of the line in pieces, so that memory stays bounded.
+        // Reads the rest of a too long line in pieces and discards it, so that memory stays bounded.
         while bytes.last() != Some(&b'\n') {
             bytes.clear();
             if input.by_ref().take(LONGEST_LINE as u64).read_until(b'\n', &mut bytes)? == 0 {

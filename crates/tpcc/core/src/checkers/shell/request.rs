@@ -2,10 +2,10 @@
 
 use storage::{Isolation, TableLock};
 
-/// Words that are a whole line and cannot name a session.
+/// Words that are requests on their own and therefore cannot be session names.
 const RESERVED: [&str; 3] = ["check", "dump", "quit"];
 
-/// A parsed line.
+/// A parsed input line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Line {
     /// An empty line or a comment.
@@ -16,13 +16,13 @@ pub(super) enum Line {
     Dump,
     /// `quit`.
     Quit,
-    /// Request of a session: its name and the request.
+    /// Request to a session: session name and request.
     Request(String, Request),
-    /// An invalid line: the name to reply to, and the reason.
+    /// An invalid line: name at the start of the reply, and reason.
     Malformed(String, String),
 }
 
-/// Request of a session.
+/// Request to a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Request {
     /// Begin a transaction.
@@ -43,15 +43,15 @@ pub(super) enum Request {
     Scan(i64, i64),
     /// Lock the table.
     Lock(TableLock),
-    /// Commit.
+    /// Commit the transaction.
     Commit,
-    /// Roll back.
+    /// Roll the transaction back.
     Rollback,
     /// Read every committed row: the line `dump`, which runs in a session of its own.
     Dump,
 }
 
-/// Parses a line.
+/// Parses an input line.
 pub(super) fn parse(line: &str) -> Line {
     let words: Vec<&str> = line.split_whitespace().collect();
     match words.as_slice() {

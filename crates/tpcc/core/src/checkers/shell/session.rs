@@ -1,4 +1,4 @@
-//! A session: a thread or fiber with at most one transaction.
+//! A session of the shell: a thread or fiber with at most one transaction.
 
 use storage::{Database, Isolation, OpenTable, StorageError, TableLock, Transaction, TxnError};
 
@@ -6,7 +6,7 @@ use super::mailbox::Mailbox;
 use super::request::Request;
 use super::turns::{SessionId, TurnScheduler};
 
-/// Serves requests until the mailbox is closed and empty. Then rolls back the open transaction.
+/// Executes the requests of a session until its mailbox is closed and empty. Then rolls back the open transaction.
 pub(super) fn serve(
     db: &Database,
     table: OpenTable<i64, String>,
@@ -23,7 +23,7 @@ pub(super) fn serve(
     }
 }
 
-/// Answers the current request on drop if serving it panicked: the shell waits for the answer.
+/// Replies to the current request on drop if its execution panicked, because the shell waits for a reply.
 struct PanicReply<'a> {
     turns: &'a TurnScheduler,
     me: SessionId,
@@ -45,7 +45,7 @@ struct Session<'db> {
     open: Option<Transaction<'db>>,
 }
 
-/// Failure of a statement.
+/// Failure of one statement of a transaction.
 enum StatementError {
     Engine(TxnError),
     /// The required row does not exist.
@@ -79,11 +79,13 @@ impl<'db> Session<'db> {
         }
     }
 
-    /// Executes a request of an open transaction. The transaction stays open unless the request or a deadlock ends it.
+    /// Executes a request in an open transaction and returns the reply. The transaction stays open unless the request or a
+    /// deadlock ends it.
     fn execute(&mut self, mut transaction: Transaction<'db>, request: Request) -> String {
         let ended = |ended: Result<(), TxnError>| ended.map_or_else(|error| refused(&error), |()| "ok".to_owned());
         match request {
-            // Returns when the commit is on disk. Its locks are released earlier, but no client gets a reply before.
+            // The call returns when the commit is on disk. The locks are released earlier, but the client gets no reply
+            // before the commit is on disk.
             Request::Commit => return ended(transaction.commit()),
             Request::Rollback => return ended(transaction.rollback().map(drop)),
             _ => {}
@@ -126,7 +128,7 @@ impl<'db> Session<'db> {
         Ok("ok".to_owned())
     }
 
-    /// Reads every committed row in one state. Locks the table for reading, so it waits for writers.
+    /// Reads every row of one committed state. Locks the table for reading, so the call waits for writers.
     fn dump(&self) -> Result<String, TxnError> {
         let mut tx = self.db.begin_at(Isolation::Serializable)?;
         tx.lock_table(&self.table, TableLock::Shared)?;
@@ -163,7 +165,7 @@ pub(super) fn refused(error: &TxnError) -> String {
     format!("error {kind} {}", one_line(error))
 }
 
-/// Reply keyword for a storage error.
+/// Returns the reply keyword for a storage error.
 pub(super) fn kind_below(error: &StorageError) -> &'static str {
     match error {
         StorageError::NoSpace { .. } => "no-space",

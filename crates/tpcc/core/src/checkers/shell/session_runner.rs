@@ -1,4 +1,4 @@
-//! Execution of sessions: each on a thread of its own, or all as fibers of one thread.
+//! Runs the sessions of the shell, each on a thread of its own or all as fibers of one thread.
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::session;
 use super::turns::{SessionId, TurnScheduler};
 use crate::checkers::history::Teams;
 
-/// State that all sessions share.
+/// State that all sessions of the shell share.
 #[derive(Clone, Copy)]
 pub(super) struct SessionContext<'env> {
     pub(super) db: &'env Database,
@@ -23,7 +23,7 @@ pub(super) struct SessionContext<'env> {
     pub(super) turns: &'env TurnScheduler,
 }
 
-/// A session to be started.
+/// A session that is to be started.
 pub(super) struct NewSession {
     id: SessionId,
     inbox: Arc<Mailbox<Request>>,
@@ -35,19 +35,19 @@ impl NewSession {
     }
 }
 
-/// Execution of sessions.
+/// Tasks that execute the sessions.
 pub(super) enum SessionRunner<'scope, 'env> {
     /// One thread per session.
     Threads(&'scope Scope<'scope, 'env>),
-    /// Fibers of one thread, which takes new sessions from this mailbox.
+    /// Fibers of one thread. The thread takes new sessions from this mailbox.
     Fibers(Arc<Mailbox<NewSession>>),
 }
 
 impl<'scope, 'env> SessionRunner<'scope, 'env> {
-    /// Prepares the execution of sessions, on threads or as a team of fibers.
+    /// Creates the runner, for sessions on threads or in a team of fibers.
     ///
     /// # Errors
-    /// If no thread or fiber can be started; a message.
+    /// Error message if no thread or fiber can be started.
     pub(super) fn new(
         scope: &'scope Scope<'scope, 'env>,
         context: SessionContext<'env>,
@@ -60,15 +60,15 @@ impl<'scope, 'env> SessionRunner<'scope, 'env> {
         let inbox = Arc::clone(&new_sessions);
         let work = move || run_fibers(teams, context, &inbox, &built);
         thread::Builder::new().name("fibers".into()).spawn_scoped(scope, work).map_err(|error| error.to_string())?;
-        // The thread ends without an answer only after a panic, which its scope propagates.
+        // The thread ends without sending a result only after a panic, which its scope propagates.
         is_built.recv().unwrap_or(Ok(()))?;
         Ok(SessionRunner::Fibers(new_sessions))
     }
 
-    /// Starts a session.
+    /// Starts a session on a new thread or fiber.
     ///
     /// # Errors
-    /// If no thread can be started; a message.
+    /// Error message if no thread can be started.
     pub(super) fn open(
         &self,
         context: SessionContext<'env>,
@@ -89,7 +89,8 @@ impl<'scope, 'env> SessionRunner<'scope, 'env> {
         }
     }
 
-    /// Stops the start of new sessions. Open sessions end with their mailboxes.
+    /// Closes the mailbox of new sessions, so that no more sessions start. An open session ends when its own mailbox is
+    /// closed.
     pub(super) fn close(&self, turns: &TurnScheduler) {
         if let SessionRunner::Fibers(new_sessions) = self {
             new_sessions.close(&**turns.tasks());
@@ -97,14 +98,14 @@ impl<'scope, 'env> SessionRunner<'scope, 'env> {
     }
 }
 
-/// Body of the fibers' thread. Its first fiber starts the others.
+/// Runs all sessions as fibers of the calling thread. The first fiber starts the other fibers.
 fn run_fibers(
     teams: &Teams,
     context: SessionContext<'_>,
     new_sessions: &Mailbox<NewSession>,
     built: &SyncSender<Result<(), String>>,
 ) {
-    // Cannot fail: the receiver waits.
+    // Sending cannot fail: the receiver is waiting for the result.
     let mut executor: Executor = match teams.executor(0, MOST_SESSIONS + 1) {
         Ok(executor) => executor,
         Err(error) => return drop(built.send(Err(error))),
@@ -119,7 +120,7 @@ fn run_fibers(
         first.join()
     });
     new_sessions.close(&**context.turns.tasks());
-    // Fibers that stay parked have no request, so there is nothing to report about them.
+    // Fibers that are still parked have no request to reply to, so their error is ignored.
     if let Err(FiberError::Panicked { payload, .. }) = ran.and_then(|joined| joined) {
         resume_unwind(payload);
     }

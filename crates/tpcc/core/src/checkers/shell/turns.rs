@@ -1,14 +1,15 @@
-//! State of each session, the session whose turn it is, and the single place that writes replies.
+//! Turn scheduler of the shell: tracks the state of each session, lets one session execute at a time, and writes all
+//! replies.
 //!
-//! A session is `Idle`, `Running` a request, or `Blocked` in a request by a lock. Sessions have concurrent transactions,
-//! but only one session executes at any moment. A request gives the turn to its session. The sessions that it wakes
-//! continue in the order in which they were woken, after the request has been answered or waits itself. A session becomes
+//! A session is `Idle`, `Running` a request, or `Blocked` in a request by a lock. Sessions have concurrent transactions, but
+//! only one session executes at any moment. A request gives the turn to its session. The sessions that this request wakes
+//! continue in the order in which they were woken, once the request is answered or blocked itself. A session becomes
 //! `Blocked` in its own task (a thread or a fiber) just before it sleeps, and `Running` again in the task that wakes it.
-//! Therefore no task ever sees all sessions at rest while one of them is about to continue. The replies and their order
-//! thus depend only on the requests, not on threads or schedulers.
+//! Therefore no task ever observes that all sessions are idle or blocked while one of them is about to continue. The replies
+//! and their order thus depend only on the requests, not on threads or schedulers.
 //!
 //! Turns cannot cause a deadlock: a session that waits for its turn holds only locks, and a session that waits for a lock
-//! gives its turn away.
+//! passes its turn on.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -16,7 +17,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use storage::{BlockReason, Hook, WaitToken};
 
-/// Number of a session.
+/// Number of a session, in order of their start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SessionId(pub(super) usize);
 
@@ -24,7 +25,7 @@ pub(super) struct SessionId(pub(super) usize);
 enum Phase {
     Idle,
     Running,
-    /// Blocked by the lock whose token has this address.
+    /// Waiting for a lock, at the wait token with this address.
     Blocked(usize),
 }
 
@@ -32,26 +33,26 @@ enum Phase {
 struct Session {
     name: String,
     phase: Phase,
-    /// True if `blocked` was already replied to the request.
+    /// True if the reply `blocked` was already sent for the current request.
     blocked_replied: bool,
-    /// Task number of the session ([`Hook::task`]); `None` before the session has begun.
+    /// Number of the session's task ([`Hook::task`]); `None` before the task has started.
     task: Option<u64>,
-    /// Token to wake when the session gets the turn.
+    /// Wait token at which the session waits for its turn.
     turn: Arc<WaitToken>,
 }
 
 /// Turns and states of all sessions. Shared by the thread that reads requests, the sessions' tasks, and the engine's hook.
 pub(super) struct TurnScheduler {
     state: Mutex<TurnState>,
-    /// Wakes the thread that reads requests.
+    /// Notifies the thread that reads requests of state changes.
     moved: Condvar,
-    /// Hook by which the sessions' tasks wait.
+    /// Hook through which the sessions' tasks wait and are woken.
     tasks: Arc<dyn Hook>,
 }
 
 struct TurnState {
     out: Box<dyn Write + Send>,
-    /// First error of a write. After it no replies are written.
+    /// First error of writing a reply. No replies are written after an error.
     failure: Option<io::Error>,
     sessions: Vec<Session>,
     /// Session that has the turn.
@@ -73,7 +74,7 @@ impl TurnScheduler {
         TurnScheduler { state: Mutex::new(state), moved: Condvar::new(), tasks }
     }
 
-    /// Hook by which the sessions' tasks wait.
+    /// Returns the hook through which the sessions' tasks wait and are woken.
     pub(super) fn tasks(&self) -> &Arc<dyn Hook> {
         &self.tasks
     }
@@ -102,14 +103,14 @@ impl TurnScheduler {
         self.state().sessions[session.0].task = Some(task);
     }
 
-    /// Session of the calling task.
+    /// Returns the session of the calling task; `None` if the task has no session.
     pub(super) fn entered(&self) -> Option<SessionId> {
         let task = self.tasks.task();
         self.state().sessions.iter().position(|session| session.task == Some(task)).map(SessionId)
     }
 
-    /// Gives `session` the turn for a request. Returns false if its previous request is still running. No session may have
-    /// the turn.
+    /// Gives `session` the turn for a request. Returns false if the previous request of `session` is still running. No
+    /// session may have the turn at the time of the call.
     pub(super) fn start(&self, session: SessionId) -> bool {
         let mut state = self.state();
         let at = &mut state.sessions[session.0];
@@ -121,7 +122,7 @@ impl TurnScheduler {
         true
     }
 
-    /// Answers the request of `session` and ends it.
+    /// Writes the reply to the current request of `session`, which is then idle.
     pub(super) fn reply(&self, session: SessionId, text: &str) {
         let mut state = self.state();
         state.answer(session, text);
@@ -129,11 +130,12 @@ impl TurnScheduler {
         self.rest(&mut state, session);
     }
 
-    /// Blocks `session` on a lock: `sleep` returns when `token` is woken. Returns when the session has the turn again.
+    /// Marks `session` as blocked by a lock and calls `sleep`, which returns when `token` is woken. Returns when the session
+    /// has the turn again.
     pub(super) fn block(&self, session: SessionId, token: &WaitToken, sleep: impl FnOnce()) {
         let turn = {
             let mut state = self.state();
-            // The waker holds this mutex: either its wake is visible here, or it will find the session blocked.
+            // A waker holds this mutex: either its wake-up is already visible here, or it will find this session blocked.
             if token.try_consume() {
                 return;
             }
@@ -155,7 +157,8 @@ impl TurnScheduler {
     /// Wakes the task that waits at `token`. If it belongs to a blocked session, queues that session for the turn.
     pub(super) fn wake(&self, token: &WaitToken) {
         let mut state = self.state();
-        // After a late wake no session is blocked at this token. A wait of its session for another token continues.
+        // A wake-up may come late, when no session is blocked at this token any more. A session that now waits at another
+        // token stays blocked.
         let blocked = Phase::Blocked(std::ptr::from_ref(token).addr());
         if let Some(at) = state.sessions.iter().position(|session| session.phase == blocked) {
             state.sessions[at].phase = Phase::Running;
@@ -175,7 +178,7 @@ impl TurnScheduler {
         }
     }
 
-    /// Passes the turn on if `session` has it.
+    /// Passes the turn to the next session if `session` has the turn.
     fn rest(&self, state: &mut TurnState, session: SessionId) {
         if state.turn == Some(session) {
             self.pass(state);
@@ -191,12 +194,12 @@ impl TurnScheduler {
         }
     }
 
-    /// Writes a line that is not the reply of a session.
+    /// Writes a reply line that belongs to no session.
     pub(super) fn say(&self, line: &str) {
         self.state().write(line);
     }
 
-    /// Takes the error of a write, if any.
+    /// Takes the first error of writing a reply, if any.
     pub(super) fn take_failure(&self) -> Option<io::Error> {
         self.state().failure.take()
     }

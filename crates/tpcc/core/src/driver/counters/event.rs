@@ -43,7 +43,7 @@ impl Event {
         Event::StalledBackend,
     ];
 
-    /// Key of the event in a report.
+    /// Returns the key of the event in a report.
     pub fn name(self) -> &'static str {
         match self {
             Event::Cycles => "cycles",
@@ -60,7 +60,7 @@ impl Event {
     }
 }
 
-/// Privilege level whose instructions are counted.
+/// Privilege level of counted instructions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
 pub enum Ring {
@@ -75,10 +75,10 @@ impl Ring {
     pub const BOTH: [Ring; 2] = [Ring::User, Ring::Kernel];
 }
 
-/// Counters of a reading: each event at both privilege levels.
+/// Number of counters in a reading: each event at both privilege levels.
 pub(super) const PLACES: usize = 2 * Event::ALL.len();
 
-/// Position of a counter in a reading.
+/// Returns the position of a counter in a reading.
 pub(super) fn place(event: Event, ring: Ring) -> usize {
     2 * event as usize + ring as usize
 }
@@ -87,10 +87,10 @@ pub(super) fn place(event: Event, ring: Ring) -> usize {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Reading {
     pub(super) count: u64,
-    /// Nanoseconds for which the counter was enabled.
+    /// Time during which the counter was enabled, nanoseconds.
     pub(super) enabled: u64,
-    /// Nanoseconds for which the counter ran: less than `enabled` if counters are multiplexed, 0 if the counter is not
-    /// available.
+    /// Time during which the counter ran, nanoseconds. Less than `enabled` if counters are multiplexed; 0 if the counter is
+    /// not available.
     pub(super) running: u64,
 }
 
@@ -109,20 +109,20 @@ impl Reading {
         self.running += other.running;
     }
 
-    /// Count extrapolated to the whole enabled time; `None` if the counter never ran.
+    /// Returns the count, extrapolated to the whole enabled time. `None` if the counter never ran.
     pub(super) fn scaled(self) -> Option<f64> {
         (self.running > 0).then(|| self.count as f64 * (self.enabled as f64 / self.running as f64))
     }
 }
 
-/// Source of readings.
+/// Source of counter readings.
 pub(super) trait Source {
-    /// Returns true if no counter is available, so that reading is useless.
+    /// Returns true if no counter is available, so that readings contain no counts.
     fn is_empty(&self) -> bool;
 
     /// Reads all counters. Unavailable counters have a `running` time of 0.
     fn read(&mut self) -> [Reading; PLACES];
 }
 
-/// Reasons why counters are not available, by counter key.
+/// Reasons why counters are not available, indexed by counter key.
 pub(super) type Reasons = BTreeMap<String, String>;

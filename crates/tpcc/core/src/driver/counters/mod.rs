@@ -2,7 +2,7 @@
 //!
 //! Follows the cycle accounting of Saylor and Khessib (DaMoN 2006), section 5.1: cycles by cause, user and kernel separate.
 //! A worker that runs one transaction at a time reads its counters between two transactions, so that its work between them
-//! counts towards the earlier one. A worker with interleaved transactions reads the counters only at the start and the end
+//! counts towards the earlier one. A worker with interleaved transactions reads its counters only at the start and the end
 //! of the measurement.
 
 mod event;
@@ -18,18 +18,19 @@ use event::{PLACES, Reading, Source};
 use perf::PerfSource;
 use software::{Software, SoftwareCounts};
 
-/// Counters of one worker. Must be used on the thread of that worker.
+/// Counters of one worker. Must be used only on the thread of this worker.
 pub struct Meter {
     source: Box<dyn Source>,
     software: Software,
-    /// Last reading.
+    /// Last reading of the hardware counters.
     last: [Reading; PLACES],
     began: Option<SoftwareCounts>,
     counted: EventCounts,
 }
 
 impl Meter {
-    /// Opens the available counters for the calling thread. Reasons for missing ones are in [`EventCounts::reasons`].
+    /// Opens the available counters for the calling thread. [`EventCounts::reasons`] contains the reasons why other counters
+    /// are not available.
     pub fn open() -> Meter {
         let (source, reasons) = PerfSource::open();
         Meter::over(Box::new(source), Software::open(), reasons)
@@ -46,14 +47,15 @@ impl Meter {
         self.began.is_some()
     }
 
-    /// Starts the measurement.
+    /// Starts the measurement: takes the first reading.
     #[cold]
     pub fn begin(&mut self) {
         self.began = Some(self.software.read());
         self.last = self.source.read();
     }
 
-    /// Counts a finished transaction. Requires that no other transaction was in progress on this thread.
+    /// Attributes the counts since the last reading to a finished transaction. Requires that no other transaction was in
+    /// progress on this thread.
     pub fn ended(&mut self, kind: Kind) {
         if !self.has_begun() || self.source.is_empty() {
             return;
@@ -63,7 +65,7 @@ impl Meter {
         self.last = now;
     }
 
-    /// Ends the measurement. `transactions` is their number if they were not counted individually.
+    /// Ends the measurement. `transactions` is the number of transactions if they were not counted individually.
     pub fn close(mut self, transactions: Option<u64>) -> EventCounts {
         if let Some(began) = self.began {
             self.counted.software = self.software.read().since(&began);
@@ -84,7 +86,7 @@ mod tests {
     use super::event::Reasons;
     use super::*;
 
-    /// Source with readings that a test provides.
+    /// Counter source that returns readings provided by a test.
     struct Fake(VecDeque<[Reading; PLACES]>);
 
     impl Source for Fake {
@@ -97,7 +99,8 @@ mod tests {
         }
     }
 
-    /// Reading with all counters at `count`, which ran for `running` of `enabled` nanoseconds. Kernel counts are a tenth.
+    /// Creates a reading in which every counter ran for `running` of `enabled` nanoseconds. User counts are `count`, kernel
+    /// counts a tenth of `count`.
     fn reading(count: u64, enabled: u64, running: u64) -> [Reading; PLACES] {
         std::array::from_fn(|place| {
             let ring = if place % 2 == 0 { 1 } else { 10 };

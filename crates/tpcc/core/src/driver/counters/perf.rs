@@ -50,13 +50,14 @@ impl Source for PerfSource {
     }
 }
 
-/// Value of the setting `perf_event_paranoid`: the events that unprivileged users may count.
+/// Reads the setting `perf_event_paranoid`, which defines the events that unprivileged users may count. `None` if it cannot
+/// be read.
 #[cfg(target_os = "linux")]
 fn paranoid() -> Option<String> {
     std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").ok().map(|text| text.trim().to_owned())
 }
 
-/// Reason why a counter is not available, with a remedy if there is one.
+/// Returns the reason why a counter is not available, with a remedy if there is one.
 #[cfg_attr(not(target_os = "linux"), allow(dead_code))]
 fn why(error: &std::io::Error, paranoid: Option<&str>) -> String {
     use nix::errno::Errno;
@@ -92,7 +93,8 @@ mod linux {
     }
 
     impl EventGroup {
-        /// Opens and enables the event. If only the kernel part is refused, adds the reason to `reasons`.
+        /// Opens and enables the counters of an event. If the system refuses only the kernel counter, adds the reason to
+        /// `reasons`.
         pub(super) fn open(event: Event, reasons: &mut Reasons) -> io::Result<EventGroup> {
             let mut group = Group::new()?;
             let mut open = |ring| {
@@ -112,7 +114,7 @@ mod linux {
         }
 
         pub(super) fn read(&mut self, reading: &mut [Reading; PLACES]) {
-            // A counter that can no longer be read counts as not run.
+            // A counter that can no longer be read is treated as a counter that did not run.
             let Ok(counts) = self.group.read() else { return };
             let (enabled, running) = (counts.time_enabled(), counts.time_running());
             for (ring, counter) in &self.counters {

@@ -1,9 +1,9 @@
-//! Operating system counters of a thread.
+//! Operating system counters of a thread: CPU time, context switches, page faults, migrations.
 
 #[cfg(target_os = "linux")]
 use nix::sys::resource::{UsageWho, getrusage};
 
-/// Operating system counts of one or several threads.
+/// Operating system counts of one or more threads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SoftwareCounts {
     /// CPU time in nanoseconds.
@@ -15,7 +15,7 @@ pub struct SoftwareCounts {
 }
 
 impl SoftwareCounts {
-    /// Difference to an earlier reading.
+    /// Returns the difference from an earlier reading.
     pub(super) fn since(&self, before: &SoftwareCounts) -> SoftwareCounts {
         SoftwareCounts {
             task_clock_ns: self.task_clock_ns.saturating_sub(before.task_clock_ns),
@@ -44,7 +44,7 @@ pub enum SoftwareSource {
 }
 
 impl SoftwareSource {
-    /// Name for printing.
+    /// Returns the name of the source, for reports.
     pub fn name(self) -> &'static str {
         match self {
             SoftwareSource::Perf => "perf_event_open",
@@ -81,7 +81,7 @@ impl Software {
         Software::of_the_system()
     }
 
-    /// Counters that need no privileges.
+    /// Creates counters that need no privileges.
     pub(super) fn of_the_system() -> Software {
         Software::System
     }

@@ -4,7 +4,7 @@ use super::event::{Event, PLACES, Reading, Reasons, Ring, place};
 use super::software::{SoftwareCounts, SoftwareSource};
 use crate::workload::generate::deck::Kind;
 
-/// Counts over some transactions.
+/// Sum of counts over a number of transactions.
 #[derive(Clone, Debug)]
 struct Sum {
     transactions: u64,
@@ -31,7 +31,7 @@ pub struct EventCounts {
     pub software_source: SoftwareSource,
     /// Reasons why hardware counters are not available, by counter key.
     pub reasons: Reasons,
-    /// True if transactions were counted individually.
+    /// True if the counts are separate for each kind of transaction.
     pub apart: bool,
 }
 
@@ -71,15 +71,16 @@ impl EventCounts {
         self.apart &= other.apart;
     }
 
-    /// Mean count per transaction, of one kind or of all; `None` if it was not counted.
+    /// Returns the mean count per transaction, of one kind or of all kinds. `None` if the event was not counted.
     pub fn mean(&self, kind: Option<Kind>, event: Event, ring: Ring) -> Option<f64> {
         let sum = kind.map_or(&self.all, |kind| &self.kinds[kind as usize]);
         let scaled = sum.samples[place(event, ring)].scaled()?;
         (sum.transactions > 0).then(|| scaled / sum.transactions as f64)
     }
 
-    /// Fraction of the time that a counter ran, the smaller one of both privilege levels. Below 1 the counter was
-    /// multiplexed, and its values are estimates. `None` if there is no such counter.
+    /// Returns the fraction of the time during which the counter of an event ran, the minimum of both privilege levels. If
+    /// the fraction is below 1, the counter was multiplexed, and its values are estimates. `None` if the counter is not
+    /// available.
     pub fn ran(&self, event: Event) -> Option<f64> {
         let shares = Ring::BOTH.iter().filter_map(|ring| {
             let sample = self.all.samples[place(event, *ring)];

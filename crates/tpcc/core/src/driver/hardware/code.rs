@@ -13,14 +13,14 @@ use std::ops::Range;
 
 use crate::workload::error::Error;
 
-/// Bytes of a large page.
+/// Size of a large page, in bytes.
 #[cfg_attr(not(all(target_os = "linux", target_arch = "x86_64")), allow(dead_code))]
 pub const LARGE_PAGE: usize = 2 << 20;
 
-/// Moves the program's code into large pages. Returns the address range, which consists of whole large pages.
+/// Moves the program's code into large pages. Returns the moved address range, which consists of whole large pages.
 ///
 /// # Errors
-/// A message for the user if the system provides no large pages. Nothing has changed then.
+/// A message for the user if the system provides no large pages. The code is then unchanged.
 pub fn move_to_large_pages() -> Result<Range<usize>, Error> {
     move_code().map_err(|why| {
         Error::failed(format!("--large-pages code: {why}"))
@@ -62,7 +62,7 @@ fn move_code() -> Result<Range<usize>, String> {
     // SAFETY: the range of the copy lies in the mapping just created, which no other code knows. `copied` lies in the
     // mapping of the program's code, which is readable and does not change: only debuggers write to code. The target of the
     // move contains the copied code and otherwise no mapping (see `places`). The move thus replaces bytes by the same bytes
-    // at the same addresses, in one call under the lock of the address space: no thread can fetch in between.
+    // at the same addresses, in one call under the lock of the address space: no thread can fetch an instruction in between.
     unsafe {
         let _ = madvise(copy, bytes, Advice::LinuxHugepage);
         ptr::write_bytes(copy.cast::<u8>(), FILLER, bytes);
@@ -88,8 +88,9 @@ fn move_code() -> Result<Range<usize>, String> {
     Ok(target)
 }
 
-/// Mapping of the code at address `here`, and the large pages that a copy of it may replace. The large pages extend beyond
-/// the mapping if no other mapping is in the way, otherwise they lie within it. `None` if that leaves no large page.
+/// Returns the address range of the code mapping that contains `here`, and the range of large pages that a copy of the code
+/// may replace. These pages extend beyond the mapping if no other mapping is in the way, otherwise they lie within the
+/// mapping. `None` if there is no such large page.
 #[cfg_attr(not(all(target_os = "linux", target_arch = "x86_64")), allow(dead_code))]
 fn places(maps: &str, here: usize) -> Option<(Range<usize>, Range<usize>)> {
     let all: Vec<Range<usize>> = maps

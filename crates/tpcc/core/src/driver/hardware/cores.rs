@@ -1,9 +1,9 @@
-//! CPUs that workers run on.
+//! CPUs on which workers run.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Numbers of the CPUs that this process may use, in order; CPUs of a memory node are adjacent. Empty if the system does
-/// not report them.
+/// Returns the numbers of the CPUs that this process may use, sorted so that CPUs of a memory node are adjacent. Empty if
+/// the system does not report the CPUs.
 pub fn allowed() -> Vec<usize> {
     let Ok(set) = sched_getaffinity(None) else { return Vec::new() };
     let nodes = storage::Nodes::of_this_machine();

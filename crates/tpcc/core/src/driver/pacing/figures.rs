@@ -1,4 +1,4 @@
-//! Figures of paced terminals and deferred Deliveries, and the check of their limits.
+//! Figures of paced terminals and deferred Deliveries, and the check of their time limits.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use crate::workload::time::nanos;
 /// Outcome of the deferred Deliveries that were queued during the measurement.
 #[derive(Clone, Debug)]
 pub struct Deferrals {
-    /// Number of Deliveries that are done and durable.
+    /// Number of Deliveries that were executed and made durable.
     pub done: u64,
-    /// Number of Deliveries that were not done when the run ended.
+    /// Number of Deliveries that were not executed when the run ended.
     pub left: u64,
-    /// Time from queueing to durability; for Deliveries that were not done, to the end of the run.
+    /// Times from queueing to durability. For Deliveries that were not executed: times from queueing to the end of the run.
     pub times: Times,
 }
 
@@ -25,13 +25,13 @@ impl Default for Deferrals {
 }
 
 impl Deferrals {
-    /// Records a Delivery that took `after` from queueing to durability.
+    /// Records an executed Delivery. `after` is the time from queueing to durability.
     pub(super) fn done(&mut self, after: Duration) {
         self.done += 1;
         self.times.record(nanos(after));
     }
 
-    /// Records a Delivery that was not done at the end of the run; `after` is the time since its queueing.
+    /// Records a Delivery that was not executed when the run ended. `after` is the time since its queueing.
     pub(super) fn left(&mut self, after: Duration) {
         self.left += 1;
         self.times.record(nanos(after));
@@ -44,7 +44,7 @@ impl Deferrals {
         self.times.merge(&other.times);
     }
 
-    /// Returns true if 90% were done within the limit (2.7.2.2); `None` if there were none.
+    /// Returns true if 90% of the Deliveries were executed within the limit (2.7.2.2). `None` if no Delivery was queued.
     pub fn limit_holds(&self) -> Option<bool> {
         Some(self.times.quantile_us(0.9)? <= DEFERRED_LIMIT.as_secs_f64() * 1e6)
     }
@@ -53,18 +53,18 @@ impl Deferrals {
 /// Figures of the terminal cycles during the measurement.
 #[derive(Clone, Debug, Default)]
 pub struct Cycles {
-    /// Number and sum of drawn think times, by kind.
+    /// Number and sum of the drawn think times, indexed by kind of transaction.
     pub thought: [(u64, Duration); 5],
-    /// Total keying and think time of the answered cycles.
+    /// Total keying and think time of the cycles that got a response.
     pub asked: Duration,
-    /// Total response time of the same cycles.
+    /// Total response time of the cycles that got a response.
     pub waited: Duration,
     /// Number of queued Deliveries.
     pub queued: u64,
 }
 
 impl Cycles {
-    /// Records an answered cycle. Its think time is drawn, but has not passed yet.
+    /// Records a cycle that got a response. Its think time is drawn, but has not passed yet.
     pub(super) fn count(&mut self, kind: Kind, keying: Duration, think: Duration, response: Duration) {
         let (count, sum) = &mut self.thought[kind as usize];
         *count += 1;
@@ -74,15 +74,15 @@ impl Cycles {
         self.queued += u64::from(kind == Kind::Delivery);
     }
 
-    /// Fraction of a terminal's time that it does not wait for a response. This is the fraction of the offered load that
-    /// was served. `None` if no cycle was answered.
+    /// Returns the fraction of a terminal's time in which the terminal did not wait for a response. This is the fraction of
+    /// the offered load that was served. `None` if no cycle got a response.
     pub fn share_of_offered(&self) -> Option<f64> {
         let all = self.asked + self.waited;
         (!all.is_zero()).then(|| self.asked.as_secs_f64() / all.as_secs_f64())
     }
 }
 
-/// Figures that only a paced run has.
+/// Additional figures of a paced run.
 #[derive(Clone, Debug)]
 pub struct PacedFigures {
     /// Cycles of the terminals: keying, waiting for the response, thinking.
@@ -95,8 +95,8 @@ pub struct PacedFigures {
     pub results: std::path::PathBuf,
 }
 
-/// Checks the response times of a kind: the 90th percentile is within the limit, and the mean is at most [`MEAN_SLACK`]
-/// above the 90th percentile (5.2.5.6). `None` without a response.
+/// Checks the response times of a kind of transaction: the 90th percentile must be within the limit, and the mean at most
+/// [`MEAN_SLACK`] above the 90th percentile (5.2.5.6). Returns `None` without a response.
 pub fn limit_holds(stats: &Stats, kind: Kind) -> Option<bool> {
     let response = &stats.kinds[kind as usize].response;
     let (p90, mean) = (response.quantile_us(0.9)?, response.mean_us()?);
@@ -104,7 +104,8 @@ pub fn limit_holds(stats: &Stats, kind: Kind) -> Option<bool> {
     Some(p90 <= us(requirements(kind).limit) && mean <= p90 + us(MEAN_SLACK))
 }
 
-/// Checks all limits: false if one is exceeded, otherwise `None` if one has no measurements.
+/// Checks all time limits. Returns false if a limit is exceeded, otherwise `None` if a limit has no measurements, otherwise
+/// true.
 pub fn limits_hold(stats: &Stats, deferrals: &Deferrals) -> Option<bool> {
     let mut each = Kind::ALL.map(|kind| limit_holds(stats, kind)).into_iter().chain([deferrals.limit_holds()]);
     if each.clone().any(|one| one == Some(false)) {
@@ -130,7 +131,8 @@ mod tests {
         assert_eq!(limit_holds(&answered(Kind::Payment, &with_late(11)), Kind::Payment), Some(false));
         // The limit of Stock-Level is 20 s.
         assert_eq!(limit_holds(&answered(Kind::StockLevel, &with_late(11)), Kind::StockLevel), Some(true));
-        // Within the limit, but a few responses are so late that the mean exceeds the 90th percentile.
+        // The 90th percentile is within the limit, but a few responses are so late that the mean exceeds the 90th
+        // percentile.
         assert_eq!(limit_holds(&answered(Kind::Payment, &with_late(9)), Kind::Payment), Some(false));
         assert_eq!(limit_holds(&answered(Kind::Payment, &with_late(1)), Kind::Payment), Some(true));
     }

@@ -1,5 +1,5 @@
-//! Work of a worker: requests whose terminals wait for the response, and the queue of deferred Deliveries (2.7). Both are
-//! bounded: a terminal has one request at a time, and a Delivery needs a place in the queue.
+//! Inbox of a worker: requests of terminals that wait for a response, and the queue of deferred Deliveries (2.7). Both
+//! queues are bounded: a terminal has one request at a time, and a Delivery needs a free place in its queue.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::workload::generate::input::Input;
 
-/// Queue time after which a deferred Delivery runs before requests, so that it does not starve at a busy worker.
+/// Queue time after which a deferred Delivery runs before requests, so that Deliveries do not starve at a busy worker.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Response to a terminal.
@@ -38,13 +38,13 @@ pub(super) struct Deferred {
     pub(super) queued: Instant,
     /// Time of queueing, in microseconds since 1970.
     pub(super) queued_us: u64,
-    /// True if it was queued during the measurement.
+    /// True if the Delivery was queued during the measurement.
     pub(super) counts: bool,
-    /// Its place in the queue, released on drop.
+    /// Place of the Delivery in the queue, released on drop.
     pub(super) _place: OwnedSemaphorePermit,
 }
 
-/// Next work of a worker.
+/// Next work item of a worker.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "moved once, and a box would be an allocation each")]
 pub(super) enum PacedWork {
@@ -56,7 +56,7 @@ pub(super) enum PacedWork {
     Over,
 }
 
-/// See the module's documentation.
+/// Inbox of a worker; see the module's documentation.
 #[derive(Debug)]
 pub(super) struct Inbox {
     queues: Mutex<Queues>,
@@ -71,7 +71,7 @@ struct Queues {
     is_over: bool,
 }
 
-/// Bytes of a terminal's entries in an inbox.
+/// Returns the number of bytes of a terminal's entries in an inbox.
 pub(super) fn place_bytes() -> usize {
     size_of::<PacedRequest>() + size_of::<Deferred>()
 }
@@ -91,7 +91,7 @@ impl Inbox {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Submits a request. Returns the channel of its response, which is closed without a response if the run ends.
+    /// Submits a request. Returns the channel for its response. The channel is closed without a response if the run ends.
     pub(super) fn ask(&self, input: Input) -> oneshot::Receiver<PacedAnswer> {
         let (reply, answer) = oneshot::channel();
         self.queues().requests.push_back(PacedRequest { input, reply });
@@ -108,7 +108,7 @@ impl Inbox {
         true
     }
 
-    /// Takes the next work. If there is none, waits for it if `may_wait` is set.
+    /// Takes the next work item. Waits for an item if there is none and `may_wait` is true.
     pub(super) fn take(&self, may_wait: bool) -> PacedWork {
         let mut queues = self.queues();
         loop {
@@ -129,13 +129,14 @@ impl Inbox {
         }
     }
 
-    /// Ends the run: no further work is returned.
+    /// Ends the run: `take` returns no further work.
     pub(super) fn close(&self) {
         self.queues().is_over = true;
         self.filled.notify_all();
     }
 
-    /// Queueing times of the Deliveries that will not be executed, without those that do not count.
+    /// Returns the queueing times of Deliveries that will not be executed. Excludes Deliveries that were not queued during
+    /// the measurement.
     pub(super) fn left(&self) -> Vec<Instant> {
         self.queues().deferred.iter().filter(|deferred| deferred.counts).map(|deferred| deferred.queued).collect()
     }

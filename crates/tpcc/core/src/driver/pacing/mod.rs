@@ -1,10 +1,10 @@
 //! Terminals with the keying and think times of clause 5.2, in front of the workers.
 //!
-//! The ten terminals of a warehouse are tasks; the tasks of all terminals share one thread (tokio). Workers are plain
-//! threads, as without pacing. A worker takes requests from an inbox, sleeps if there are none, and responds through the
-//! channel of the request once its ticket is durable. No thread is parked for a waiting terminal. Deliveries are deferred
-//! (2.7): the terminal gets its response when its request is queued, a worker executes the Delivery when no terminal waits,
-//! and a line of the result file records the outcome. The menu (5.2.5.1) takes no time.
+//! Each terminal is a tokio task, ten per warehouse. The tasks of all terminals share one thread. Workers are plain threads,
+//! as without pacing. A worker takes requests from an inbox, sleeps if there are none, and responds through the channel of
+//! the request once its ticket is durable. No thread is parked for a waiting terminal. Deliveries are deferred (2.7): the
+//! terminal gets its response when its request is queued, a worker executes the Delivery when no terminal waits, and a line
+//! of the result file records the outcome. The menu (5.2.5.1) takes no time.
 
 pub mod figures;
 mod inbox;
@@ -35,13 +35,14 @@ use results::DeliveryResults;
 use terminals::{CountedCycles, TerminalContext, TerminalSlot, Workers};
 use worker::{PacedWorkerResult, WorkerPlace};
 
-/// Speed factor of terminals as specified. Tests use larger factors.
+/// Speed factor of terminals with the times of the specification. Tests use larger factors.
 pub const AS_SPECIFIED: u32 = 1;
 
 /// Runs `plan` on a loaded engine with paced terminals. `look` is called once per second.
 ///
 /// # Errors
-/// A message for the user if the run cannot start. A later failure is in [`RunResult::failure`], with the figures up to it.
+/// A message for the user if the run cannot start. A later failure is in [`RunResult::failure`], with the figures up to the
+/// failure.
 pub fn run<E: Engine>(
     engine: &E,
     loaded: &Loaded,
@@ -65,7 +66,7 @@ pub fn run<E: Engine>(
         .collect();
     let terminals_of = |worker| slots.iter().filter(|slot| slot.worker == worker).count();
     let inboxes: Arc<[Inbox]> = (0..plan.workers).map(|worker| Inbox::new(terminals_of(worker))).collect();
-    // One board per worker, and one for the thread of the terminals.
+    // One board of progress counters per worker, and one for the thread of the terminals.
     let boards: Arc<[Board]> = (0..=plan.workers).map(|_| Board::default()).collect();
     let stop = Notify::new();
     let context = TerminalContext {
@@ -164,7 +165,7 @@ pub fn run<E: Engine>(
     })
 }
 
-/// Bytes of a paced terminal, with its task and its entries in the inbox of its worker.
+/// Returns the number of bytes of a paced terminal, including its task and its entries in the inbox of its worker.
 pub fn terminal_bytes() -> u64 {
     (Terminal::bytes(Mix::Standard) + terminals::task_bytes() + inbox::place_bytes()) as u64
 }
@@ -172,11 +173,11 @@ pub fn terminal_bytes() -> u64 {
 /// Result of a thread of the run.
 enum PacedEnd {
     Worker(PacedWorkerResult),
-    /// Result of the thread of all terminals.
+    /// Result of the thread that runs all terminals.
     Terminals(Result<CountedCycles, String>),
 }
 
-/// CPU time of the whole process so far; `None` if the system does not report it.
+/// Returns the CPU time of the whole process so far. `None` if the system does not report it.
 fn processor_time() -> Option<Duration> {
     let usage = getrusage(UsageWho::RUSAGE_SELF).ok()?;
     let of = |time: nix::sys::time::TimeVal| {

@@ -1,7 +1,7 @@
 //! Result file of deferred Deliveries (2.7.2): outside the database, one line per executed Delivery.
 //!
-//! The format of a line is `QUEUED DONE WAREHOUSE CARRIER 1:ORDER 2:ORDER .. 10:-`. Both times are in microseconds
-//! since 1970. Each district has the delivered order, or `-` if it had none.
+//! The format of a line is `QUEUED DONE WAREHOUSE CARRIER 1:ORDER 2:ORDER .. 10:-`. Both times are in microseconds since
+//! 1970. The entry of a district is the number of the delivered order, or `-` if the district had no order to deliver.
 
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
@@ -12,10 +12,10 @@ use std::sync::{Mutex, PoisonError};
 use crate::workload::generate::input::DeliveryInput;
 use crate::workload::txn::delivery::DeliveryOutput;
 
-/// First line of the file.
+/// First line of the result file.
 const HEADER: &str = "# queued_us done_us warehouse carrier district:order ..; - where a district had no order\n";
 
-/// Result file, shared by the workers.
+/// Result file of deferred Deliveries, shared by the workers.
 #[derive(Debug)]
 pub struct DeliveryResults {
     path: PathBuf,
@@ -23,13 +23,13 @@ pub struct DeliveryResults {
 }
 
 impl DeliveryResults {
-    /// Opens the file and keeps its content.
+    /// Opens the result file without truncating it.
     pub fn open(path: &Path) -> io::Result<DeliveryResults> {
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
         Ok(DeliveryResults { path: path.to_owned(), file: Mutex::new(file) })
     }
 
-    /// Path of the file.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -45,7 +45,7 @@ impl DeliveryResults {
         })
     }
 
-    /// Appends a line; `line` is its buffer.
+    /// Appends the line of an executed Delivery. `line` is a reusable buffer.
     pub(super) fn write(
         &self,
         line: &mut String,

@@ -1,8 +1,9 @@
-//! Paced terminals (5.2). Each is a task that keys, sends a request, waits for the response and thinks. All of them share
-//! one thread, separate from the workers.
+//! Paced terminals (5.2). Each terminal is a task: it waits for the keying time, sends a request, waits for the response,
+//! then waits for the think time. All terminals share one thread, separate from the workers.
 //!
 //! The first requests are spread over one mean cycle, so that terminals are not synchronised and the load grows evenly
-//! during the warm-up. Kinds are drawn from one deck of 23 cards per warehouse, which its ten terminals share (5.2.4.2).
+//! during the warm-up. Kinds of transactions are drawn from one deck of 23 cards per warehouse, which is shared by the ten
+//! terminals of the warehouse (5.2.4.2).
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -25,20 +26,20 @@ use crate::workload::generate::deck::{Deck, Kind};
 use crate::workload::generate::input::{Input, InputSpace};
 use crate::workload::time::nanos;
 
-/// Numbers of the random streams of decks and of waits start beyond those of the terminals' inputs.
+/// First number of the random streams for decks and waits. Streams with lower numbers generate the inputs of terminals.
 const DECKS: u64 = 1 << 40;
 const WAITS: u64 = 1 << 41;
 
-/// Server of terminal requests.
+/// Server that executes the requests of terminals.
 pub(super) trait TerminalServer: 'static {
     /// Executes a transaction; `None` if the run is over.
     async fn ask(&self, worker: usize, input: Input) -> Option<PacedAnswer>;
 
-    /// Queues a Delivery; `counts` is set during the measurement. Returns false if the run is over.
+    /// Queues a Delivery. `counts` is true during the measurement. Returns false if the run is over.
     async fn queue(&self, worker: usize, input: Input, counts: bool) -> bool;
 }
 
-/// The workers, as the server of the terminals.
+/// Server that passes requests to the inboxes of the workers.
 pub(super) struct Workers {
     pub(super) inboxes: Arc<[Inbox]>,
     pub(super) clock: Clock,
@@ -55,16 +56,16 @@ impl TerminalServer for Workers {
     }
 }
 
-/// Environment of the terminals.
+/// Objects and settings that all terminals of a run share.
 pub(super) struct TerminalContext<S> {
     pub(super) server: S,
     pub(super) control: Arc<Control>,
-    /// Counters of all threads; the last entry is for the thread of the terminals.
+    /// Progress counters of all threads. The last entry is for the thread of the terminals.
     pub(super) boards: Arc<[Board]>,
     pub(super) clock: Clock,
     pub(super) world: InputSpace,
     pub(super) seed: u64,
-    /// Speed factor of the terminals: 1 as specified, larger in tests.
+    /// Speed factor of the terminals: 1 for the times of the specification, larger in tests.
     pub(super) speed: u32,
     /// Thread to wake when a terminal panics.
     pub(super) main: Thread,
@@ -76,7 +77,7 @@ pub(super) struct TerminalSlot {
     pub(super) worker: usize,
 }
 
-/// Bytes of a terminal's task, which contains its slot.
+/// Returns the number of bytes of a terminal's task, including the terminal.
 pub(super) fn task_bytes() -> usize {
     fn of<A, B, C, F: Future>(_task: impl Fn(A, B, C) -> F) -> usize {
         size_of::<F>()
@@ -84,7 +85,7 @@ pub(super) fn task_bytes() -> usize {
     of(TerminalShared::<Workers>::run_terminal)
 }
 
-/// Figures of all terminals over the measurement.
+/// Response times and cycles of all terminals during the measurement.
 #[derive(Debug)]
 pub(super) struct CountedCycles {
     pub(super) stats: Stats,
@@ -124,14 +125,14 @@ async fn run_until<S: TerminalServer>(
         tasks.spawn_local(Rc::clone(&shared).run_terminal(slot, random));
     }
     tasks.run_until(stop).await;
-    // Ends the tasks that still wait for a response or a timer.
+    // Cancels the tasks that still wait for a response or a timer.
     drop(tasks);
     let none = CountedCycles { stats: Stats::new(), cycles: Cycles::default() };
     shared.counted.replace(none)
 }
 
 impl<S: TerminalServer> TerminalShared<S> {
-    /// Body of a terminal's task, until the end of the run.
+    /// Runs the cycles of a terminal until the end of the run.
     async fn run_terminal(self: Rc<Self>, mut slot: TerminalSlot, mut random: Random) {
         let _guard = PanicGuard { control: Arc::clone(&self.context.control), main: self.context.main.clone() };
         let speed = self.context.speed;
@@ -168,7 +169,7 @@ impl<S: TerminalServer> TerminalShared<S> {
         }
     }
 
-    /// Draws the next card of a warehouse.
+    /// Draws the next card from the deck of a warehouse.
     fn deal(&self, warehouse: u32) -> Kind {
         let (deck, random) = &mut self.decks.borrow_mut()[warehouse as usize - 1];
         deck.draw(random)
@@ -187,7 +188,7 @@ impl<S: TerminalServer> TerminalShared<S> {
     }
 }
 
-/// Ends the run if a terminal panics. The panic of a task is not reported otherwise.
+/// Ends the run on drop if the terminal's task panicked. The runtime does not report the panic of a task.
 struct PanicGuard {
     control: Arc<Control>,
     main: Thread,
@@ -245,7 +246,7 @@ mod tests {
         (0..plan.terminals).map(slot).collect()
     }
 
-    /// Runtime with a virtual clock, which advances at once when all tasks wait for it.
+    /// Creates a runtime with a virtual clock. The clock advances immediately when all tasks wait for a timer.
     fn paused() -> tokio::runtime::Runtime {
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
     }
@@ -293,14 +294,15 @@ mod tests {
         assert_eq!(limit_holds(&stats, Kind::NewOrder), Some(false));
         assert_eq!(limit_holds(&stats, Kind::StockLevel), Some(true), "it may take 20 s");
         assert_eq!(limit_holds(&stats, Kind::Delivery), Some(true), "it was only queued");
-        // The mean cycle of 20.7 s is 6 s longer, except for Deliveries.
+        // The responses make the mean cycle of 20.7 s longer by 6 s, except for Deliveries, whose response is immediate.
         let (share, wanted) = (cycles.share_of_offered().unwrap(), 20.7 / (20.7 + 6.0 * 22.0 / 23.0));
         assert!((share - wanted).abs() < 0.01, "{share} {wanted}");
         let per_min = stats.kinds[Kind::NewOrder as usize].counters.count as f64 / 600.0;
         assert!((per_min / (wanted * deck_maximum_per_min()) - 1.0).abs() < 0.03, "{per_min}");
     }
 
-    /// Terminals start at a random point of a cycle: after a few seconds few have sent a request, after a cycle most have.
+    /// Terminals start at a random point of a cycle: after a few seconds few terminals have sent a request, after a whole
+    /// cycle most have.
     #[test]
     fn starts_are_spread() {
         let asked_within = |seconds: u64| {
@@ -311,7 +313,7 @@ mod tests {
             let counted = paused().block_on(run_until(context, slots, end));
             counted.stats.completed()
         };
-        // A terminal sends a request every 20.7 s on average, and its first one only after keying.
+        // A terminal sends a request every 20.7 s on average, and its first request only after the keying time.
         let (early, later, late) = (asked_within(5), asked_within(21), asked_within(42));
         assert!((1..=40).contains(&early) && (60..=160).contains(&later), "{early} {later}");
         assert!((240..=360).contains(&late), "{late}");

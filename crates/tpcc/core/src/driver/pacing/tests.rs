@@ -1,5 +1,5 @@
-//! Paced terminals with real workers, on the engine of the driver tests, which has late responses and aborts. Terminals are
-//! faster than specified; nothing else is changed.
+//! Tests of paced terminals with real workers, on the engine of the driver tests, which has late responses and aborts.
+//! Terminals are faster than specified, and everything else is as in a real run.
 
 use std::collections::HashMap;
 
@@ -46,7 +46,7 @@ fn terminals_are_answered_and_deliveries_are_done_later() {
     assert_eq!(figures::limits_hold(stats, deferrals), Some(true));
     assert!(cycles.share_of_offered().unwrap() > 0.8);
 
-    // The file has a line for each committed Delivery, including those of the warm-up, and no order occurs twice.
+    // The file has a line for each committed Delivery, including Deliveries of the warm-up, and no order occurs twice.
     let lines = lines(&results);
     assert!(lines.len() as u64 >= deferrals.done);
     let mut last: HashMap<(String, String), u64> = HashMap::new();

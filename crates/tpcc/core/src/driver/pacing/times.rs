@@ -1,4 +1,4 @@
-//! Keying times, think times and response time limits of terminals (5.2.5).
+//! Keying times, think times and response time limits of paced terminals (5.2.5).
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub struct KindRequirements {
     pub limit: Duration,
 }
 
-/// Requirements of a kind.
+/// Returns the requirements for a kind of transaction.
 pub const fn requirements(kind: Kind) -> KindRequirements {
     let (keying, think, limit) = match kind {
         Kind::NewOrder => (18, 12, 5),
@@ -46,12 +46,12 @@ pub const fn requirements(kind: Kind) -> KindRequirements {
 
 /// Draws a think time from the negative exponential distribution, truncated at ten times its mean.
 pub(super) fn think(random: &mut Random, mean: Duration) -> Duration {
-    // Uniform in (0, 1], with 53 bits.
+    // Random number, uniform in (0, 1], with 53 bits.
     let uniform = ((random.bits() >> 11) + 1) as f64 / (1_u64 << 53) as f64;
     mean.mul_f64((-uniform.ln()).min(LONGEST_THINK))
 }
 
-/// Mean duration of a cycle in seconds, with the smallest deck and responses that take no time.
+/// Returns the mean duration of a terminal's cycle in seconds, for the smallest deck and responses that take no time.
 pub(super) fn mean_cycle_s() -> f64 {
     let cards = Deck::least_cards();
     let of = |(kind, cards): (Kind, usize)| {
@@ -61,7 +61,7 @@ pub(super) fn mean_cycle_s() -> f64 {
     cards.map(of).iter().sum::<f64>() / cards.map(|(_, cards)| cards as f64).iter().sum::<f64>()
 }
 
-/// Maximum number of New-Orders per minute and warehouse with the smallest deck.
+/// Returns the maximum number of New-Orders per minute and warehouse with the smallest deck.
 pub fn deck_maximum_per_min() -> f64 {
     let cards = Deck::least_cards();
     let all: usize = cards.iter().map(|(_, cards)| cards).sum();
@@ -82,7 +82,8 @@ mod tests {
         let cycle: f64 = Kind::ALL.into_iter().zip(shares).map(of).sum();
         assert!((cycle - 20.99).abs() < 1e-9, "{cycle}");
         assert!((600.0 / cycle * 0.45 - MAXIMUM_PER_MIN).abs() < 0.005);
-        // More Payments than their minimum share leave fewer New-Orders.
+        // In the deck, Payments exceed their minimum share, so the share of New-Orders is lower than in the specification's
+        // maximum.
         assert!((12.59..12.61).contains(&deck_maximum_per_min()), "{}", deck_maximum_per_min());
     }
 

@@ -1,5 +1,5 @@
-//! Worker for paced terminals: a thread that takes work from its inbox and sleeps if there is none. Responses and lines of
-//! the result file are released in groups, once their tickets are durable.
+//! Worker for paced terminals: a thread that takes work from its inbox and sleeps if the inbox is empty. Responses and lines
+//! of the result file are released in groups, once their tickets are durable.
 
 use std::collections::VecDeque;
 
@@ -17,7 +17,7 @@ use crate::workload::settings::ClockKind;
 use crate::workload::txn::delivery::DeliveryOutput;
 use crate::workload::txn::{Scratch, StepOrder, Verdict};
 
-/// Environment of a worker.
+/// Objects that a worker of a paced run uses.
 pub(super) struct WorkerPlace<'a, E> {
     pub(super) engine: &'a E,
     pub(super) number: usize,
@@ -30,7 +30,7 @@ pub(super) struct WorkerPlace<'a, E> {
     pub(super) clock: Clock,
 }
 
-/// Results of a worker.
+/// Results of a worker of a paced run.
 pub(super) struct PacedWorkerResult {
     pub(super) stats: Stats,
     pub(super) deferrals: Deferrals,
@@ -39,7 +39,7 @@ pub(super) struct PacedWorkerResult {
 }
 
 impl PacedWorkerResult {
-    /// Result of a worker that failed before its first transaction.
+    /// Creates the result of a worker that failed before its first transaction.
     pub(super) fn failed(why: String) -> PacedWorkerResult {
         PacedWorkerResult { stats: Stats::new(), deferrals: Deferrals::default(), failure: Some(why) }
     }
@@ -58,7 +58,8 @@ enum ResponseTarget {
     Queue { deferred: Deferred, output: DeliveryOutput },
 }
 
-/// Serves until the run is over. A failure ends the run for all workers; earlier counts remain valid.
+/// Executes requests and Deliveries until the run is over. A failure ends the run for all workers; counts from before the
+/// failure remain valid.
 pub(super) fn serve<E: Engine>(place: &WorkerPlace<'_, E>) -> PacedWorkerResult {
     let mut worker = PacedWorker {
         place,
@@ -113,8 +114,8 @@ impl<E: Engine> PacedWorker<'_, E> {
                     let target = ResponseTarget::Queue { deferred, output: scratch.out.delivery.clone() };
                     self.waiting.push_back(ExecutedTxn { ticket: end.ticket, began_ns, target });
                 }
-                // No terminal waits, so there is time to wait for the log. A request that arrives meanwhile is delayed by
-                // this wait at most.
+                // No request is waiting, so the worker waits for the log. A request that arrives meanwhile is delayed at
+                // most until this wait ends.
                 PacedWork::Nothing => {
                     if let Some(first) = self.waiting.front() {
                         let durable = session.wait_for(first.ticket).map_err(|e| e.to_string())?;
@@ -156,7 +157,7 @@ impl<E: Engine> PacedWorker<'_, E> {
             let now_ns = self.place.clock.now_ns();
             match target {
                 ResponseTarget::Terminal { reply, rolled_back, run_ns } => {
-                    // The terminal may be gone at the end of the run.
+                    // Sending can fail at the end of the run, when the terminal's task may have ended.
                     let _ = reply.send(PacedAnswer { rolled_back, run_ns, service_ns: now_ns - began_ns });
                 }
                 ResponseTarget::Queue { deferred, output } => {

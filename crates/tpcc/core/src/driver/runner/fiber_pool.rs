@@ -1,5 +1,5 @@
-//! Fibers of a worker. Each takes a transaction of a terminal, runs it to its end, and takes the next. Their scheduler
-//! decides how they share the thread.
+//! Fibers of a worker. Each fiber takes a transaction of a terminal, runs it to its end, and takes the next one. The
+//! scheduler of the fibers decides how they share the thread.
 
 use std::cell::{Cell, RefCell};
 
@@ -26,7 +26,7 @@ pub(super) trait SchedulerCallbacks {
     fn measuring(&self) {}
 }
 
-/// State that the fibers of a worker share. Borrowed briefly, never across a switch point.
+/// State that the fibers of a worker share. Cells are borrowed briefly, never across a switch point.
 pub(super) struct FiberPool<'a, R, C> {
     callbacks: C,
     terminals: RefCell<WorkerTerminals<'a, R>>,
@@ -38,7 +38,7 @@ pub(super) struct FiberPool<'a, R, C> {
     measuring: Cell<bool>,
     failure: RefCell<Option<String>>,
     steps: StepOrder,
-    /// Counters of the thread; `None` unless requested.
+    /// Hardware and operating system counters of the thread; `None` unless requested.
     meter: RefCell<Option<Box<Meter>>>,
 }
 
@@ -80,7 +80,7 @@ impl<'a, R: Ready, C: SchedulerCallbacks> FiberPool<'a, R, C> {
         WorkerResult { failure: failure.or(result.failure), counted, ..result }
     }
 
-    /// Body of a fiber.
+    /// Runs transactions on the calling fiber until the run stops.
     fn fiber<E: Engine>(&self, engine: &E, number: usize, control: &Control) {
         let guard = FiberGuard { pool: self, control, is_open: Cell::new(false) };
         let result = match engine.session(number) {
@@ -126,7 +126,7 @@ impl<'a, R: Ready, C: SchedulerCallbacks> FiberPool<'a, R, C> {
         }
     }
 
-    /// Parks the fiber until [`FiberPool::wake_idle`].
+    /// Parks the calling fiber until [`FiberPool::wake_idle`] is called.
     fn rest(&self) {
         if let Some(waker) = fiber::waker() {
             self.callbacks.rests();
@@ -135,7 +135,7 @@ impl<'a, R: Ready, C: SchedulerCallbacks> FiberPool<'a, R, C> {
         }
     }
 
-    /// Wakes all parked fibers after a change.
+    /// Wakes all parked fibers, after a change that may give them work.
     #[inline]
     fn wake_idle(&self) {
         let mut idle = self.idle.borrow_mut();
@@ -145,12 +145,12 @@ impl<'a, R: Ready, C: SchedulerCallbacks> FiberPool<'a, R, C> {
     }
 }
 
-/// State of a fiber. If the fiber panics, the drop ends the run for all fibers. It also removes the transaction from the
-/// number in progress, so that no other fiber waits for it.
+/// Guard of a fiber. If the fiber panics, the drop stops the run for all fibers. The drop also subtracts the fiber's
+/// transaction from the number of jobs in progress, so that no other fiber waits for its end.
 struct FiberGuard<'a, 'd, R: Ready, C: SchedulerCallbacks> {
     pool: &'a FiberPool<'d, R, C>,
     control: &'a Control,
-    /// True while a transaction is in progress.
+    /// True while a transaction of the fiber is in progress.
     is_open: Cell<bool>,
 }
 

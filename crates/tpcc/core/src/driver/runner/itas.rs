@@ -1,9 +1,11 @@
 //! Worker whose transactions are scheduled by home warehouse (ITAS, AJIT 2009). The fibers of a worker take transactions of
-//! terminals; a fiber belongs to the sibling group of its transaction's home warehouse. Siblings run one after the other,
-//! with `itas` on all workers at the same time, so that the rows of a warehouse stay in the caches.
+//! terminals; a fiber belongs to the sibling group of its transaction's home warehouse. Sibling fibers run one after the
+//! other, so that the rows of a warehouse stay in the caches. With the policy `itas`, all workers run the same sibling group
+//! at the same time.
 //!
-//! A time slice ends between transactions. A transaction preempted in the middle would keep its locks, and transactions of
-//! its own group, which use the same rows, would wait for it. If a transaction waits for a lock or a page, others run.
+//! A time slice ends only between transactions. A transaction preempted in the middle would keep its locks, and other
+//! transactions of its group, which use the same rows, would wait for these locks. While a transaction waits for a lock or a
+//! page, other transactions run.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -31,20 +33,20 @@ pub struct ItasRunner {
     slice: Duration,
     groups: Arc<Groups>,
     board: Arc<Board>,
-    /// Group identifiers by warehouse.
+    /// Identifier of the sibling group of each warehouse.
     ids: Vec<GroupId>,
     began: Instant,
-    /// True if stacks request large pages.
+    /// True if fiber stacks request large pages.
     large_stacks: bool,
     figures: Mutex<SiblingFigures>,
 }
 
-/// Statistics of the workers of a run.
+/// Statistics of sibling groups over the workers of a run.
 #[derive(Clone, Debug, Default)]
 pub struct SiblingFigures {
     /// Sum of the statistics of all workers.
     pub total: CoreStatistics,
-    /// Largest wait bound of a worker.
+    /// Largest upper bound of a group's wait for its turn, over the workers.
     pub wait_bound: Duration,
     /// Largest ratio of a wait to the wait bound of its worker.
     pub wait_to_bound: f64,
@@ -83,12 +85,12 @@ impl ItasRunner {
         ItasRunner { large_stacks: large, ..self }
     }
 
-    /// Hook that the engine must be opened with.
+    /// Creates the hook with which the engine must be opened.
     pub fn hook() -> Arc<dyn StoreHook> {
         Arc::new(FiberHook::new(WaitsOnly))
     }
 
-    /// Statistics of all workers, after the run.
+    /// Returns the statistics of all workers, after the run.
     pub fn figures(&self) -> SiblingFigures {
         self.figures.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -105,7 +107,7 @@ impl SchedulerCallbacks for ByWarehouse<'_> {
     #[inline]
     fn begins(&self, job: &Job) {
         let group = self.ids[job.warehouse as usize - 1];
-        // Cannot fail: the groups are those of the runner.
+        // The change cannot fail: the runner created all groups.
         let another = self.core.change_group(group).unwrap_or(false);
         if another || self.core.slice_is_over() {
             fiber::yield_now();

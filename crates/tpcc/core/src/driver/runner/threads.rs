@@ -1,5 +1,5 @@
-//! Worker that runs one transaction at a time. It serves its terminals in turn and sends responses once their tickets are
-//! durable.
+//! Worker that runs one transaction at a time. It runs the transactions of its terminals one after the other and sends
+//! responses once their tickets are durable.
 
 use super::{Runner, Workplace};
 use crate::driver::admission::Ready;
@@ -10,7 +10,7 @@ use crate::driver::{Control, Phase, WorkerResult};
 use crate::workload::engine::{Engine, Session};
 use crate::workload::txn::{Failure, Scratch, StepOrder};
 
-/// Runner without fibers.
+/// Runner without fibers: each worker runs one transaction at a time.
 pub struct ThreadsRunner;
 
 impl Runner for ThreadsRunner {
@@ -51,7 +51,8 @@ struct Worker<'a, S, R> {
 }
 
 impl<S: Session, R: Ready> Worker<'_, S, R> {
-    /// Serves until the run stops. A failure stops the run for all workers; earlier counts remain valid.
+    /// Runs transactions until the run stops. A failure stops the run for all workers; counts from before the failure remain
+    /// valid.
     fn run(mut self) -> WorkerResult {
         let failure = self.serve().err().map(|failure| {
             self.control.set(Phase::Stop);
@@ -85,7 +86,8 @@ impl<S: Session, R: Ready> Worker<'_, S, R> {
     }
 }
 
-/// Counts a finished transaction. Counting starts after the first transaction of the measurement, which is not counted.
+/// Attributes counter values to a finished transaction. Counting starts after the first transaction of the measurement,
+/// which is not counted.
 #[cold]
 fn count<R: Ready>(meter: &mut Meter, terminals: &WorkerTerminals<'_, R>, job: &Job) {
     if meter.has_begun() {

@@ -1,4 +1,4 @@
-//! Bulk load of the ordered maps. Rows arrive in key order; several threads load different tables.
+//! Bulk load of the floor engine's maps. Rows arrive in key order. Several threads load different tables at the same time.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -47,15 +47,15 @@ impl IndexMaker<SharedEntries> for EmptyMaps {
     }
 }
 
-/// Sums the memory of a warehouse's rows and index entries.
+/// Sums of the memory of a warehouse's rows and index entries, in bytes.
 struct SizeSum {
     scale: Scale,
     bytes: u64,
-    /// Bytes of the largest map: the rows of a table, or the entries of an index.
+    /// Size of the largest map (rows of a table, or entries of an index), in bytes.
     largest: u64,
 }
 
-/// Family with empty members: [`SizeSum`] computes sizes and keeps no data.
+/// Family of tables whose members are empty, because [`SizeSum`] computes sizes and keeps no data.
 struct NoMembers;
 
 impl TableFamily for NoMembers {
@@ -90,8 +90,8 @@ impl IndexMaker<NoMembers> for SizeSum {
     }
 }
 
-/// Peak memory of a warehouse during the load, in bytes: all rows and index entries in maps, and the rows of one table in a
-/// vector beside its map.
+/// Returns the peak memory of a warehouse during the load, in bytes: all rows and index entries in maps, and the rows of one
+/// table in a vector in addition.
 pub(super) fn warehouse_bytes(scale: Scale) -> u64 {
     let mut measure = SizeSum { scale, bytes: 0, largest: 0 };
     let Ok(_) = PerTable::<NoMembers>::try_new(&mut measure);

@@ -1,7 +1,7 @@
 //! The floor engine: the workload on ordered maps of the standard library, with one worker thread. It has no locks, no log,
-//! no pages, no isolation and no durability. As a baseline, it shows the cost of an engine's services.
+//! no pages, no isolation and no durability. It is the baseline that shows how much these services cost in other engines.
 //!
-//! It supports the one service that the workload requires: rollback of an order with an unused item number.
+//! It supports only the service that the workload requires: rollback of an order with an unused item number.
 
 mod loading;
 mod undo;
@@ -25,7 +25,7 @@ use crate::workload::settings::StoreConfig;
 pub use loading::LoadingMaps;
 use undo::Undo;
 
-/// One map for each table and each index.
+/// Maps of the engine: one for each table and each index.
 pub(super) struct Maps {
     tables: PerTable<RowMap>,
     indexes: PerIndex<EntryMap>,
@@ -54,8 +54,7 @@ impl Maps {
         I::of_mut(&mut self.indexes)
     }
 
-    /// Inserts a row and its index entries. Returns false if a row has the key already; the new row has then replaced that
-    /// row.
+    /// Inserts a row and its index entries. If a row with this key exists, replaces it and returns false.
     #[inline]
     fn put<T: TableDef>(&mut self, key: &T::Key, row: &RowOf<T>) -> bool {
         if self.table::<T>().insert(*key, *row).is_some() {
@@ -121,7 +120,7 @@ fn duplicate<T: TableDef>(key: &T::Key) -> FloorError {
     FloorError::Duplicate { table: T::TABLE.name(), key: format!("{key:?}") }
 }
 
-/// The floor engine: maps that one worker at a time uses.
+/// The floor engine: ordered maps, used by one worker at a time.
 pub struct Floor {
     maps: RwLock<Maps>,
 }
@@ -136,7 +135,7 @@ impl Floor {
 }
 
 impl Floor {
-    /// Maximum memory of a warehouse in bytes, which it needs during the load.
+    /// Returns the maximum memory of a warehouse, in bytes. The maximum occurs during the load.
     pub fn warehouse_bytes() -> u64 {
         loading::warehouse_bytes(Scale::FULL)
     }
@@ -198,7 +197,7 @@ impl Session for FloorSession<'_> {
     }
 }
 
-/// A transaction on the maps.
+/// A transaction of the floor engine.
 pub struct FloorTransaction<'t> {
     maps: &'t mut Maps,
     undo: &'t mut Undo,

@@ -1,4 +1,4 @@
-//! Rollback in the floor engine: a buffer with the old value of each change. Transactions reuse the buffer.
+//! Rollback in the floor engine: a buffer with the old value of each changed row. Transactions reuse the buffer.
 
 use zerocopy::{FromBytes, IntoBytes};
 

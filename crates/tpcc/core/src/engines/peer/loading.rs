@@ -1,11 +1,11 @@
-//! Load of the initial population into an engine of another crate, one table at a time, in key order.
+//! Loads the initial population into an engine of another crate, one table at a time, in key order.
 
 use super::{Peer, PeerFailure, index_number, number};
 use crate::engines::storage::codec::{KeyBytes, bytes_of};
 use crate::workload::load::sink::{Append, AppendIndex, BulkSink};
 use crate::workload::schema::{IndexDef, Key, RowOf, TableDef};
 
-/// Loads the population into the engine.
+/// Loader of the population into the engine.
 pub struct PeerLoader<'p, P>(pub &'p P);
 
 impl<P: Peer> BulkSink for PeerLoader<'_, P> {
@@ -34,7 +34,7 @@ impl<P: Peer> BulkSink for PeerLoader<'_, P> {
     }
 }
 
-/// PeerRowBuffer rows of one table. The engine receives all of them in one call.
+/// Buffer of the rows of one table. The engine receives all rows in one call.
 pub struct PeerRowBuffer<'a, P> {
     peer: &'a P,
     table: usize,

@@ -1,7 +1,7 @@
 //! Adapter for engines of other crates: any ordered store of byte strings with transactions.
 //!
-//! Such an engine implements [`Peer`], which does not know rows, indexes or tickets. [`transaction`] keeps each secondary
-//! index as a table. When a commit returns, it has the durability that the engine was opened with.
+//! Such an engine implements [`Peer`], an interface without row types, indexes or tickets. [`transaction`] stores each
+//! secondary index as a table. When a commit returns, the transaction has the durability with which the engine was opened.
 
 mod loading;
 #[cfg(test)]
@@ -34,13 +34,13 @@ pub const TABLES: [&str; 13] = [
     "order_by_customer",
 ];
 
-/// Number of a table in [`TABLES`].
+/// Returns the number of a table in [`TABLES`].
 #[inline(always)]
 fn number<T: TableDef>() -> usize {
     T::TABLE as usize
 }
 
-/// Number of an index in [`TABLES`].
+/// Returns the number of an index in [`TABLES`].
 #[inline(always)]
 fn index_number<I: IndexDef>() -> usize {
     TableId::ALL.len() + I::INDEX as usize
@@ -65,7 +65,7 @@ pub trait PeerError: Error + Send + 'static {
 pub trait Peer: Sync {
     /// Error of the engine.
     type Error: PeerError;
-    /// Session of a thread.
+    /// Session type: a thread's connection to the engine.
     type Session<'a>: PeerSession<Error = Self::Error>
     where
         Self: 'a;
@@ -93,7 +93,7 @@ pub trait PeerSession {
     where
         Self: 't;
 
-    /// Begins a transaction that is serializable with all others.
+    /// Begins a serializable transaction.
     ///
     /// # Errors
     /// Errors of the engine.
@@ -145,7 +145,8 @@ pub trait PeerTransaction: Sized {
     /// Errors of the engine.
     fn take_first(&mut self, table: usize, from: &[u8], to: &[u8]) -> Result<Option<Vec<u8>>, Self::Error>;
 
-    /// Changes every row of `from..=to` in ascending order, as [`Self::update`] does; returns the number of rows.
+    /// Changes every row of `from..=to` in ascending key order, as [`Self::update`] does. Returns the number of changed
+    /// rows.
     ///
     /// # Errors
     /// Errors of the engine.
@@ -167,13 +168,13 @@ pub trait PeerTransaction: Sized {
         Ok(keys.len())
     }
 
-    /// Commits with the durability that the engine was opened with.
+    /// Commits the transaction with the durability with which the engine was opened.
     ///
     /// # Errors
     /// Errors of the engine. The transaction is then rolled back.
     fn commit(self) -> Result<(), Self::Error>;
 
-    /// Rolls back.
+    /// Rolls the transaction back.
     ///
     /// # Errors
     /// Errors of the engine.
@@ -186,7 +187,7 @@ pub enum PeerFailure<E: PeerError> {
     /// Error of the engine.
     #[error(transparent)]
     Peer(#[from] E),
-    /// The engine holds bytes that are not a row or key of this schema.
+    /// The engine contains bytes that are not a row or key of this schema.
     #[error(
         "{table}: holds a row of another layout; use the build that wrote it, or load another directory with this one"
     )]
@@ -213,7 +214,7 @@ impl<E: PeerError> EngineError for PeerFailure<E> {
     }
 }
 
-/// An engine of another crate, in the form that the driver and the checker use.
+/// Adapter of an engine of another crate to the engine traits of the driver and the checker.
 pub struct PeerEngine<'p, P>(pub &'p P);
 
 impl<P: Peer> Engine for PeerEngine<'_, P> {
@@ -240,7 +241,7 @@ impl<P: Peer> Engine for PeerEngine<'_, P> {
     }
 }
 
-/// Session of a worker.
+/// Session of a worker on an engine of another crate.
 pub struct PeerEngineSession<S>(S);
 
 impl<S: PeerSession> Session for PeerEngineSession<S> {

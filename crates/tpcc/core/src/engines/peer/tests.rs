@@ -1,4 +1,4 @@
-//! The workload on a small engine: ordered maps under one mutex.
+//! Tests of the workload on a small engine: ordered maps under one mutex.
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
@@ -55,7 +55,7 @@ impl PeerSession for &Maps {
     }
 }
 
-/// Old rows of changed keys, newest last.
+/// Undo records of a transaction: tables and keys of changed rows, with their old content. Newest last.
 type Undo = Vec<(usize, Vec<u8>, Option<Vec<u8>>)>;
 
 struct Changes<'t> {
@@ -160,7 +160,8 @@ fn the_mix_leaves_a_consistent_peer_whatever_was_refused() {
     assert!(done.completed > 100 && done.aborted > 0, "{done:?}");
     assert!(peer.tables.lock().unwrap()[TableId::Order as usize].len() > before);
     assert_eq!(conditions(&peer).unwrap(), (12, true));
-    // A district without its rows of NEW-ORDER violates conditions. This shows that the checker reads this engine.
+    // A database without the rows of NEW-ORDER violates consistency conditions. This shows that the checker reads this
+    // engine.
     peer.tables.lock().unwrap()[TableId::NewOrder as usize].clear();
     assert!(!conditions(&peer).unwrap().1);
 }

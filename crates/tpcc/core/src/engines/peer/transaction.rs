@@ -1,4 +1,5 @@
-//! Record operations of the workload as operations on bytes. An index is a table with index keys and empty rows.
+//! Implements the record operations of the workload as operations on byte strings. An index is a table with index keys and
+//! empty rows.
 
 use std::ops::ControlFlow;
 
@@ -18,8 +19,8 @@ fn layout<T: TableDef, S: PeerSession>() -> Failure<S> {
     PeerFailure::Layout { table: T::TABLE.name() }
 }
 
-/// A transaction of the workload. The engine's transaction begins with the first operation, or with the input, which
-/// determines the access mode.
+/// A transaction of the workload. The engine's transaction begins when the input is known, which determines the access mode,
+/// or else with the first operation.
 pub struct PeerOps<'t, S: PeerSession + 't> {
     session: &'t S,
     open: Option<S::Transaction<'t>>,
@@ -139,7 +140,7 @@ impl<S: PeerSession> Read for PeerOps<'_, S> {
     }
 }
 
-/// Reader for the checker. Each call is a transaction of its own; no other transaction runs meanwhile.
+/// Reader for the checker. Each call is a transaction of its own. No other transaction may run meanwhile.
 pub struct Reader<S>(pub(super) S);
 
 impl<S: PeerSession> Read for Reader<S> {
@@ -247,7 +248,7 @@ impl<S: PeerSession> Ops for PeerOps<'_, S> {
         rows.iter().try_for_each(|(key, row)| self.insert::<T>(key, row))
     }
 
-    /// For tables without indexes; the workload removes rows from no others.
+    /// Supports only tables without indexes, because the workload removes rows from no other tables.
     #[inline]
     fn remove_first<T: TableDef>(&mut self, from: &T::Key, to: &T::Key) -> Result<Option<T::Key>, Failure<S>> {
         let (from, to) = (KeyBytes::of(from), KeyBytes::of(to));

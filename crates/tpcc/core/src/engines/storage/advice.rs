@@ -1,17 +1,17 @@
-//! Errors of the storage engine as errors of the command. Each names the problem and a remedy.
+//! Converts errors of the storage engine to errors of the command. Each error names the problem and a remedy.
 
 use storage::{OpenError, StorageError, TxnError};
 
 use super::store::StoreError;
 use crate::workload::error::{Error, command};
 
-/// Error for a directory with an interrupted load.
+/// Creates the error for a directory with an interrupted load.
 pub(super) fn incomplete(shown: &str) -> Error {
     Error::failed(format!("{shown}: incomplete load"))
         .help(format!("{} deletes it and loads again", command("load", shown, "--replace")))
 }
 
-/// Error for a directory `shown` in which no database can be created.
+/// Creates the error for a directory `shown` in which no database can be created.
 pub(super) fn cannot_create(error: &OpenError, shown: &str) -> Error {
     match error {
         OpenError::Missing { .. } => {
@@ -21,7 +21,7 @@ pub(super) fn cannot_create(error: &OpenError, shown: &str) -> Error {
     }
 }
 
-/// Error for a database in the directory `shown` that cannot be opened.
+/// Creates the error for a database in the directory `shown` that cannot be opened.
 pub fn cannot_open(error: &OpenError, shown: &str) -> Error {
     match error {
         OpenError::Setting { setting: "buffer_pool", what } => {
@@ -41,7 +41,7 @@ pub fn cannot_open(error: &OpenError, shown: &str) -> Error {
     }
 }
 
-/// Error for a failure of files or pages of the database in the directory `shown`.
+/// Creates the error for a failure of files or pages of the database in the directory `shown`.
 pub fn storage_error(error: &StorageError, shown: &str) -> Error {
     let failed = Error::failed(error.to_string());
     match error {
@@ -58,7 +58,7 @@ pub fn storage_error(error: &StorageError, shown: &str) -> Error {
     }
 }
 
-/// Error for a failure of the engine on the database in the directory `shown`.
+/// Creates the error for a failure of the engine on the database in the directory `shown`.
 pub(super) fn store_error(error: StoreError, shown: &str) -> Error {
     match &error {
         StoreError::Storage(error) => storage_error(error, shown),
@@ -67,7 +67,7 @@ pub(super) fn store_error(error: StoreError, shown: &str) -> Error {
     }
 }
 
-/// Error for an unexpected failure of a transaction on the database in the directory `shown`.
+/// Creates the error for an unexpected failure of a transaction on the database in the directory `shown`.
 pub fn transaction_error(error: &TxnError, shown: &str) -> Error {
     match error {
         TxnError::Storage(error) => storage_error(error, shown),

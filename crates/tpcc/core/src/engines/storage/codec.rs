@@ -47,13 +47,13 @@ pub(in crate::engines) fn key_of<K: Key>(bytes: &[u8]) -> Option<K> {
     (bytes.len() == K::LEN).then(|| K::read(bytes))
 }
 
-/// Returns a row of the engine in place, or `None` if the length is wrong.
+/// Returns a reference to the row in the engine's bytes. `None` if the length is wrong.
 #[inline(always)]
 pub(in crate::engines) fn row_of<T: TableDef>(bytes: &[u8]) -> Option<&RowOf<T>> {
     RowOf::<T>::ref_from_bytes(bytes).ok()
 }
 
-/// Returns a row of the engine in place for changes, or `None` if the length is wrong.
+/// Returns a mutable reference to the row in the engine's bytes. `None` if the length is wrong.
 #[inline(always)]
 pub(in crate::engines) fn row_mut<T: TableDef>(bytes: &mut [u8]) -> Option<&mut RowOf<T>> {
     RowOf::<T>::mut_from_bytes(bytes).ok()

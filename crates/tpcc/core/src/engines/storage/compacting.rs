@@ -1,4 +1,4 @@
-//! Compaction of a database directory, for the command.
+//! Compaction of a database directory, for the command `tpcc compact`.
 
 use storage::{Compacted, Database};
 
@@ -7,8 +7,8 @@ use super::database::options;
 use crate::workload::error::Error;
 use crate::workload::settings::StoreConfig;
 
-/// Compacts the database in the directory of `config`; returns `None` if there is no database. No table is opened, so every
-/// page can be moved.
+/// Compacts the database in the directory of `config`; returns `None` if there is no database. The call opens no table, so
+/// that every page can be moved.
 pub fn compact(config: &StoreConfig) -> Result<Option<Compacted>, Error> {
     let shown = config.shown();
     let opened = options(config, None)?.create(false).open(&config.data);

@@ -23,7 +23,7 @@ pub struct PagesDone {
 }
 
 impl PagesDone {
-    /// Number of copied pages, and number of all pages.
+    /// Returns the number of copied pages, and the total number of pages.
     pub fn pages(&self) -> (u64, u64) {
         (self.pages.load(Ordering::Relaxed), self.in_all.load(Ordering::Relaxed))
     }
@@ -58,7 +58,7 @@ impl Store {
         }
     }
 
-    /// Memory of an in-memory copy in bytes: its files, and a buffer pool that holds all its pages.
+    /// Returns the memory that an in-memory copy needs, in bytes: its files, and a buffer pool for all its pages.
     ///
     /// # Errors
     /// Fails if a page cannot be read.
@@ -67,7 +67,8 @@ impl Store {
         Ok(2 * sizes.data_file.saturating_sub(sizes.free))
     }
 
-    /// Copies the database into memory and opens the copy with the settings of `config`. All pages are in its buffer pool.
+    /// Copies the database into memory and opens the copy with the settings of `config`. The buffer pool of the copy
+    /// contains all its pages.
     pub fn copy_in_memory(&self, config: &StoreConfig, hook: Option<&Arc<dyn StoreHook>>) -> Result<Store, Error> {
         let shown = config.shown();
         let disk = Arc::new(MemDisk::new());

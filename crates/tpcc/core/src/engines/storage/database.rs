@@ -23,7 +23,8 @@ use crate::workload::streams::say;
 use crate::workload::words::counted;
 use crate::workload::{interrupt, load};
 
-/// Number of transactions in addition to the workers': those of the loader's and the checker's threads.
+/// Number of concurrent transactions in addition to the workers' transactions, for the threads of the loader and the
+/// checker.
 const SPARE_TRANSACTIONS: usize = 16;
 /// Maximum number of concurrent transactions of the engine.
 const MAX_TRANSACTIONS: usize = 1_000;
@@ -169,13 +170,13 @@ impl Database for Store {
     }
 }
 
-/// Contents of a directory.
+/// Contents of a directory that is to be opened or loaded.
 enum DirectoryContents {
     /// No database.
     Empty,
     /// A complete database of this workload.
     Complete(Box<Store>, Loaded),
-    /// The rest of an interrupted load.
+    /// An incomplete database, left by an interrupted load.
     Incomplete,
     /// A database with other tables, and the name of one of them.
     Foreign(String),
@@ -184,7 +185,7 @@ enum DirectoryContents {
 }
 
 impl DirectoryContents {
-    /// Opens the database and determines the contents.
+    /// Opens the database, if there is one, and determines the contents of the directory.
     fn inspect(config: &StoreConfig, hook: Option<&Arc<dyn StoreHook>>) -> Result<DirectoryContents, Error> {
         let shown = config.shown();
         let options = options(config, hook)?;
@@ -275,7 +276,7 @@ fn durability(config: &StoreConfig) -> storage::Durability {
     }
 }
 
-/// Options of the storage engine, with an optional hook to a scheduler.
+/// Converts a configuration to options of the storage engine, with an optional hook to a scheduler.
 pub fn options(config: &StoreConfig, hook: Option<&Arc<dyn StoreHook>>) -> Result<Options, Error> {
     let team = config.team_size;
     let transactions = config.workers * team + SPARE_TRANSACTIONS;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use storage::disk::{Disk, DiskFile, DiskLock, LockError, OpenMode};
 
-/// Prefix of the names of page files.
+/// Prefix of the names of page files, whose reads are delayed.
 const PAGES: &str = "pages.";
 
 /// Delays each read of a page file; passes everything else to the inner disk.
@@ -60,8 +60,8 @@ struct DelayedFile {
 }
 
 impl DiskFile for DelayedFile {
-    /// Sleeps like a thread that waits for a device: other threads use the core meanwhile. (`read_resident_at` is not
-    /// forwarded, because nothing is resident in this device's memory.)
+    /// Sleeps before the read, so that other threads use the core as during a device access. (`read_resident_at` is not
+    /// forwarded, because a device with latency has no data in memory.)
     fn read_at(&self, buf: &mut [u8], off: u64) -> io::Result<usize> {
         std::thread::sleep(self.delay);
         self.file.read_at(buf, off)

@@ -1,10 +1,10 @@
 //! The engine's hook on fibers, implemented with `sched_steps` for any scheduler of fibers. A [`FiberPolicy`] selects the
 //! fiber that runs next.
 //!
-//! Storage calls [`Hook::point`] after a prefetch, and at the end of a code segment. If the policy selects the point, the
-//! fiber hops to the next fiber there. Storage calls [`Hook::enter`] at the start of a statement. During a panic a fiber does
-//! not hop, because destructors must not let others run. If storage has to wait ([`Hook::block`]), the fiber leaves its team,
-//! and the thread continues with the others. Threads without fibers (loading, checking, the engine's services) block as
+//! Storage calls [`Hook::point`] after a prefetch, and at the end of a code segment. If the policy selects this point, the
+//! fiber hops to the next fiber. Storage calls [`Hook::enter`] at the start of a statement. During a panic a fiber does not
+//! hop, because destructors must not let others run. If storage has to wait ([`Hook::block`]), the fiber leaves its team,
+//! and the thread continues with other fibers. Threads without fibers (loading, checking, the engine's services) block as
 //! threads.
 
 use std::cell::Cell;
@@ -18,10 +18,10 @@ use storage::{BlockReason, Hook, Operation, PointSite, ThreadHook, WaitToken};
 
 /// Selects the fibers that run together, and the points at which they switch.
 pub trait FiberPolicy: Debug + Send + Sync {
-    /// Returns true if a fiber may ever let others run at this point. Called once for each point, when a database is opened.
+    /// Returns true if fibers may ever switch at this point. Called once for each point, when a database is opened.
     fn may_switch_at(&self, site: &'static PointSite) -> bool;
 
-    /// Returns true if the running fiber lets the next one run at the point with this number.
+    /// Returns true if the running fiber lets the next fiber run at the point with this number.
     fn switches_at(&self, site: u32) -> bool;
 
     /// Called at the start of a statement, on a fiber or on a thread without fibers.
@@ -39,11 +39,11 @@ pub trait StoreHook: Hook {
     /// See [`FiberPolicy::set_indexes`].
     ///
     /// # Errors
-    /// As for [`FiberPolicy::set_indexes`].
+    /// See [`FiberPolicy::set_indexes`].
     fn set_indexes(&self, indexes: &[(u32, String, String)]) -> Result<(), TooManyOperations>;
 }
 
-/// Runs storage on the fibers of the calling thread.
+/// Hook that runs storage on the fibers of the calling thread, with the switches that a policy selects.
 #[derive(Debug)]
 pub struct FiberHook<P> {
     threads: ThreadHook,
@@ -91,7 +91,8 @@ impl<P: FiberPolicy + 'static> Hook for FiberHook<P> {
     }
 
     fn task(&self) -> u64 {
-        // A fiber's waker is odd and the number below is even, so numbers of fibers and threads are distinct.
+        // The bits of a fiber's waker are an odd number and a thread gets an even number, so the task numbers of fibers and
+        // threads are distinct.
         fiber::waker().map_or_else(|| storage::thread_number() << 1, |waker| waker.to_bits() as u64)
     }
 
@@ -99,8 +100,8 @@ impl<P: FiberPolicy + 'static> Hook for FiberHook<P> {
         let Some(waker) = fiber::waker() else { return self.threads.block(token, reason) };
         token.scheduler_word.store(waker.to_bits(), Ordering::Release);
         fence(Ordering::SeqCst);
-        // The waker sets the wake, then reads the word. This fiber has stored the word, and then checks for the wake. With
-        // the fences, at least one of the two sees the other.
+        // The waking thread sets the token's wake-up, then reads the token's word. This fiber has stored its waker in the
+        // word, and then checks for the wake-up. Because of the fences, at least one of them sees the store of the other.
         while !token.try_consume() {
             fiber::park();
         }

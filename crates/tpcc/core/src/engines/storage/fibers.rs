@@ -24,7 +24,7 @@ pub fn executor(builder: Builder) -> Result<Executor, BuildError> {
     unsafe { builder.build() }
 }
 
-/// Memory of the executor's stacks; `None` if the system does not report it, or if fibers are threads.
+/// Returns the memory usage of the executor's stacks. `None` if the system does not report it, or if fibers are threads.
 pub fn stacks(executor: &Executor) -> Option<RegionReport> {
     let addresses = executor.stack_addresses();
     let given = storage::MemoryMap::read().ok().filter(|_| !addresses.is_empty())?.within(&addresses);

@@ -1,9 +1,9 @@
-//! Digest of the contents of a database. Equal rows give equal digests, regardless of their pages, of the order in which
-//! they were written, and of rows that were deleted in between.
+//! Digest of the contents of a database. Databases with equal rows have equal digests, regardless of the pages of the rows,
+//! of the order in which the rows were written, and of rows that were deleted in between.
 //!
 //! The digest is SHA-256 over all tables in the order of their names. Each table contributes its name, then each row in key
-//! order as key and row, then an end mark. Names, keys and rows follow their length in four bytes, little-endian. Secondary
-//! indexes are left out, because they are derived from the rows.
+//! order as key and row, then an end mark. Each name, key and row is preceded by its length in four bytes, little-endian.
+//! Secondary indexes are left out, because they are derived from the rows.
 
 use std::fmt::Write;
 use std::ops::ControlFlow;
@@ -15,7 +15,7 @@ use super::store::{Store, StoreError};
 use crate::workload::schema::tables::TableMaker;
 use crate::workload::schema::{PerTable, TableDef, TableFamily};
 
-/// Number of rows between two calls of `look`.
+/// Number of rows between two calls of the progress callback `look`.
 const LOOK: u64 = 10_000;
 /// Upper bound of all keys: no key is longer.
 const LAST: [u8; 512] = [u8::MAX; 512];
@@ -65,7 +65,7 @@ impl Store {
         PerTable::<NoMembers>::try_new(&mut ours)?;
         match ours.table {
             Some(table) => Ok(table),
-            // A table of another program.
+            // The table belongs to another program.
             None => Ok(self.db.raw_table(&Table::<(), (), _>::named(name))?),
         }
     }

@@ -10,7 +10,7 @@ use crate::workload::schema::tables::Meta;
 use crate::workload::schema::{IndexDef, RowOf, TableDef};
 
 impl Store {
-    /// Writes the mark of a complete load, after all other data is durable.
+    /// Waits until all loaded data is durable, then writes the mark of a complete load.
     ///
     /// # Errors
     /// Errors of the engine.

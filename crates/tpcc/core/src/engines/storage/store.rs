@@ -16,7 +16,7 @@ use crate::workload::schema::parts::{ColdPart, Part};
 use crate::workload::schema::tables::TableMaker;
 use crate::workload::schema::{IndexDef, IndexVisitor, Key, PerTable, RowOf, TableDef, TableFamily, TableId};
 
-/// Family of the handles of open tables.
+/// Family of the handles of open tables: one handle per table of the schema.
 pub(super) struct Handles;
 
 impl TableFamily for Handles {
@@ -42,7 +42,7 @@ struct TableDeclaration {
 impl<T: TableDef> IndexVisitor<T> for TableDeclaration {
     fn visit<I: IndexDef<Table = T>>(&mut self) {
         let table = std::mem::replace(&mut self.table, Table::new(T::TABLE.name()));
-        // In-place updates change hot columns only; index keys are made from primary keys and cold columns only.
+        // In-place updates change hot columns only, and index keys consist of primary keys and cold columns only.
         self.table = table.with_raw_index(I::INDEX.name(), true, size_of::<T::Hot>(), extract::<I>);
     }
 }
@@ -89,7 +89,7 @@ pub(super) fn layout<T: TableDef>() -> StoreError {
     StoreError::Layout { table: T::TABLE.name() }
 }
 
-/// Returns the result for one row; fails if its bytes have another layout.
+/// Returns the result of reading one row. Fails if the bytes of the row have another layout.
 #[inline(always)]
 pub(super) fn decoded<T: TableDef, R>(row: Option<Option<R>>) -> Result<Option<R>, StoreError> {
     match row {
@@ -98,7 +98,7 @@ pub(super) fn decoded<T: TableDef, R>(row: Option<Option<R>>) -> Result<Option<R
     }
 }
 
-/// Returns the result for many rows; fails if the bytes of one have another layout.
+/// Returns the result of reading several rows. Fails if the bytes of a row have another layout.
 #[inline(always)]
 pub(super) fn all_fit<T: TableDef, R>(fits: bool, answer: R) -> Result<R, StoreError> {
     if fits { Ok(answer) } else { Err(layout::<T>()) }
@@ -111,7 +111,7 @@ pub struct Store {
     isolation: Isolation,
     durability: Durability,
     pub(super) prefetch: bool,
-    /// True if only the workers drive the engine's background services.
+    /// True if the engine's background services run in steps on the worker threads, without threads of their own.
     inline: bool,
 }
 
@@ -210,12 +210,13 @@ impl Engine for Store {
     }
 }
 
-/// Session of a worker.
+/// Session of a worker on the storage engine.
 pub struct StoreSession<'a> {
     store: &'a Store,
-    /// Age of the last transaction.
+    /// Age of the session's last transaction, kept for its retry.
     age: Option<Age>,
-    /// Number of transactions until this worker drives the background services, if they have no threads of their own.
+    /// Number of transactions until this worker runs the next step of the background services, if these have no threads of
+    /// their own.
     until_step: u32,
 }
 
@@ -312,7 +313,7 @@ impl<T: TableDef, I: IndexDef> IndexVisitor<T> for Position<I> {
     }
 }
 
-/// Position of an index among the indexes of its table.
+/// Returns the position of an index among the indexes of its table.
 pub(super) fn position<I: IndexDef>() -> usize {
     let mut position = Position::<I> { at: 0, found: None, index: std::marker::PhantomData };
     <I::Table as TableDef>::indexes(&mut position);
@@ -558,7 +559,7 @@ impl Ops for StoreTransaction<'_> {
 /// Key type of a part's table.
 type KeyOf<P> = <<P as Part>::Table as TableDef>::Key;
 
-/// Byte range of a part in its row.
+/// Returns the byte range of a part in its row.
 pub(super) const fn bytes_of_part<P: Part>() -> Range<usize> {
     P::AT..P::AT + size_of::<P>()
 }

@@ -1,11 +1,12 @@
-//! Policy for schedulers that switch between transactions: a fiber lets others run only when it waits.
+//! Fiber policy for schedulers that switch between transactions: within a transaction, a fiber lets other fibers run only
+//! when it waits.
 
 use sched_steps::team::TooManyOperations;
 use storage::{Operation, PointSite};
 
 use super::fiber_hook::FiberPolicy;
 
-/// Policy under which no fiber switches at a point.
+/// Fiber policy under which no fiber switches at a point.
 #[derive(Debug)]
 pub struct WaitsOnly;
 

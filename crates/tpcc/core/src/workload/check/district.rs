@@ -1,4 +1,4 @@
-//! Check of one district. First its orders in chunks, each merged with its lines and its rows of NEW-ORDER; then its
+//! Checks one district: first its orders in chunks, each merged with the order lines and the rows of NEW-ORDER, then its
 //! customers and the two secondary indexes.
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
@@ -16,10 +16,10 @@ use crate::workload::schema::keys::{
 };
 use crate::workload::schema::tables::{Customer, CustomerByName, NewOrder, Order, OrderByCustomer, OrderLine};
 
-/// Maximum number of orders in memory.
+/// Maximum number of orders of a chunk, which are in memory at a time.
 #[cfg(not(test))]
 const CHUNK: usize = 16 * 1024;
-/// Small, so that tests cover the boundaries of chunks.
+/// Maximum number of orders of a chunk. Small, so that tests cover the boundaries of chunks.
 #[cfg(test)]
 const CHUNK: usize = 7;
 
@@ -38,13 +38,13 @@ struct OrderTotals {
 /// Totals over a customer's orders.
 #[derive(Clone, Copy, Default)]
 struct CustomerTotals {
-    /// Sum of the lines with a delivery date, in cents.
+    /// Sum of the amounts of order lines with a delivery date, in cents.
     delivered: i64,
     /// Number of orders delivered since the load.
     deliveries: u32,
 }
 
-/// Digest of a set of index entries: their number and the sum of their hashes. Equal sets have equal digests in any order.
+/// Digest of a set of index entries: number of entries and sum of their hashes. Independent of the order of the entries.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct EntrySet {
     entries: u64,
@@ -66,7 +66,7 @@ impl EntrySet {
     }
 }
 
-/// Search for orders by ascending numbers. Each search continues at the position of the previous one.
+/// Search for orders by ascending numbers. Each search continues at the position of the previous search.
 struct OrderCursor<'o> {
     orders: &'o mut [OrderTotals],
     next: usize,
@@ -141,7 +141,8 @@ impl District<'_> {
         format!("warehouse {}, district {}", self.w, self.row.d)
     }
 
-    /// Checks up to [`CHUNK`] orders from number `first`; returns the first number of the next chunk.
+    /// Checks up to [`CHUNK`] orders from number `first`. Returns the first number of the next chunk; `None` after the last
+    /// chunk.
     fn check_chunk<R: Read>(&mut self, reader: &mut R, first: u32) -> Result<Option<u32>, R::Error> {
         let (w, d) = (self.w, self.row.d);
         let mut orders: Vec<OrderTotals> = Vec::new();
@@ -283,7 +284,7 @@ impl District<'_> {
         }
     }
 
-    /// Checks conditions 2, 3, 4, 9 and 11.
+    /// Checks consistency conditions 2, 3, 4, 9 and 11. `taken` is the sum of the payments that the district took, in cents.
     fn check_totals(&mut self, taken: i64) {
         let at = self.at();
         let (row, sums) = (self.row, &self.sums);

@@ -1,5 +1,5 @@
-//! Sums over HISTORY by customer and by the district that took the payment. The rows are in the order of terminals, so one
-//! pass sums a whole group of warehouses.
+//! Sums of the payments in HISTORY, by customer and by the district that took the payment. The rows are ordered by terminal,
+//! not by warehouse, so one pass over all rows computes the sums for a group of warehouses.
 
 use std::ops::ControlFlow;
 
@@ -14,9 +14,9 @@ pub(super) struct Payments {
     first: u32,
     customers_per_district: usize,
     districts: usize,
-    /// Cents and number of rows of each customer.
+    /// Sum of the payments in cents, and number of payments, for each customer.
     by_customer: Vec<(i64, u32)>,
-    /// Cents of each district that took payments.
+    /// Sum of the payments that each district took, in cents.
     by_district: Vec<i64>,
     /// Total number of rows of HISTORY.
     pub(super) rows: u64,
@@ -27,19 +27,19 @@ impl Payments {
         (w - self.first) as usize * self.districts + usize::from(d - 1)
     }
 
-    /// Cents that a district took, by H_W_ID and H_D_ID.
+    /// Returns the sum of the payments that a district took (H_W_ID, H_D_ID), in cents.
     pub(super) fn taken(&self, w: u32, d: u8) -> i64 {
         self.by_district[self.district(w, d)]
     }
 
-    /// Cents and number of payments of each customer of a district, by H_C_W_ID and H_C_D_ID.
+    /// Returns the sum in cents and the number of the payments of each customer of a district (H_C_W_ID, H_C_D_ID).
     pub(super) fn customers(&self, w: u32, d: u8) -> &[(i64, u32)] {
         let at = self.district(w, d) * self.customers_per_district;
         &self.by_customer[at..at + self.customers_per_district]
     }
 }
 
-/// Sums the payments by customers of, and taken in, the warehouses `first..=last`.
+/// Sums the payments of customers of the warehouses `first..=last`, and the payments that these warehouses took.
 pub(super) fn sum_payments<R: Read>(
     reader: &mut R,
     loaded: &Loaded,
@@ -65,7 +65,7 @@ pub(super) fn sum_payments<R: Read>(
         let (taken_w, taken_d) = (row.cold.w_id.get(), row.cold.d_id);
         let exists = |w: u32, d: u8| (1..=loaded.warehouses).contains(&w) && (1..=scale.districts).contains(&d);
         if !exists(w, d) || !exists(taken_w, taken_d) || !(1..=scale.customers).contains(&c) {
-            // Reported in the first pass only, because every pass reads all rows.
+            // An invalid row is reported in the first pass only, because every pass reads all rows.
             if first == 1 {
                 findings.add(Invariant::Payments, || {
                     format!(

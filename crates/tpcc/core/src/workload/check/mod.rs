@@ -1,8 +1,9 @@
 //! Consistency check of a loaded database: the twelve conditions of clause 3.3.2 and additional rules ([`rule`]).
 //!
-//! All sums are integers. Memory is bounded: by the customers of a group of warehouses for the sums over HISTORY
-//! (`history`), then for each thread by the customers and some thousand orders of one district (`district`). Condition
-//! 11 is checked in its run-time form, because the written form holds for the initial population only.
+//! All sums are integers. Memory is bounded. The sums over HISTORY (`history`) need memory for the customers of a group of
+//! warehouses; then each thread needs memory for the customers and some thousand orders of one district (`district`).
+//! Condition 11 is checked in the form that also holds after a run, because the specification's form holds for the initial
+//! population only.
 
 mod district;
 mod history;
@@ -29,18 +30,18 @@ use rule::{Invariant, Violations};
 /// Number of rows of each of the nine tables, indexed by [`TableId`].
 pub type RowCounts = [u64; 9];
 
-/// Result of a check.
+/// Result of a consistency check.
 #[derive(Debug)]
 pub struct Audit {
     /// Violations of each rule.
     pub findings: Violations,
-    /// The rules that were checked, including the twelve conditions.
+    /// Rules that were checked, including the twelve conditions.
     pub checked_rules: &'static [Invariant],
     /// Number of rows of each table.
     pub rows: RowCounts,
     /// Duration of the check in seconds.
     pub seconds: f64,
-    /// True if a signal ended the check early. Nothing is proved then.
+    /// True if a signal ended the check early. The result is then inconclusive.
     pub interrupted: bool,
 }
 
@@ -50,13 +51,13 @@ impl Audit {
         !self.interrupted && self.checked_rules.iter().all(|&rule| self.findings.of(rule).times == 0)
     }
 
-    /// Number of the twelve conditions that hold.
+    /// Returns the number of the twelve conditions that hold.
     pub fn conditions_held(&self) -> usize {
         Invariant::ALL.iter().filter(|rule| rule.condition().is_some() && self.findings.of(**rule).times == 0).count()
     }
 }
 
-/// Number of warehouses in one pass over HISTORY. Their payment sums need 30 MB.
+/// Number of warehouses whose payments one pass over HISTORY sums. The sums need 30 MB.
 const GROUP: u32 = 64;
 
 /// Progress of a check.
@@ -66,7 +67,7 @@ pub struct WarehousesDone {
 }
 
 impl WarehousesDone {
-    /// Number of checked warehouses.
+    /// Returns the number of checked warehouses.
     pub fn warehouses(&self) -> u64 {
         self.warehouses.load(Ordering::Relaxed)
     }
@@ -75,7 +76,7 @@ impl WarehousesDone {
 /// Checks the whole database with up to `threads` threads. No transaction may run meanwhile.
 ///
 /// # Errors
-/// Errors of the engine; an error if the system gives too few threads.
+/// Errors of the engine, or an error if the system provides too few threads.
 pub fn check<E: Engine>(
     engine: &E,
     loaded: &Loaded,
@@ -117,7 +118,7 @@ pub fn check<E: Engine>(
         for result in results.into_inner().unwrap_or_else(PoisonError::into_inner) {
             parts.extend(result.map_err(SharedWorkError::Work)?);
         }
-        // Sorted by warehouse, so that the result does not depend on the distribution over threads.
+        // Results are sorted by warehouse, so that the merged result does not depend on the distribution over threads.
         parts.sort_unstable_by_key(|part| part.w);
         for part in parts {
             stock_sums[part.w as usize - 1] = part.stock;
@@ -144,7 +145,7 @@ pub fn check<E: Engine>(
     Ok(Audit { findings, checked_rules, rows: totals.rows, seconds: start.elapsed().as_secs_f64(), interrupted })
 }
 
-/// Sales from a warehouse's stock since the load.
+/// Sales from a warehouse's stock since the load: totals over its rows of STOCK, or over order lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sales {
     quantity: u64,
@@ -152,10 +153,10 @@ struct Sales {
     remote: u64,
 }
 
-/// Totals over warehouses.
+/// Totals over the checked warehouses.
 struct Totals {
     rows: RowCounts,
-    /// Sales by supplying warehouse, computed from order lines.
+    /// Sales of each supplying warehouse, computed from order lines.
     sold: Vec<Sales>,
 }
 

@@ -1,4 +1,4 @@
-//! Consistency rules of a database, and violations of them.
+//! Consistency rules of a database, and violations of these rules.
 
 /// A consistency rule. The first twelve are the consistency conditions of the specification (3.3.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,9 +18,9 @@ pub enum Invariant {
     C6,
     /// `OL_DELIVERY_D` of a line is null exactly when its order has no carrier.
     C7,
-    /// `W_YTD` of a warehouse equals the sum of `H_AMOUNT` of the payments that it took.
+    /// `W_YTD` of a warehouse equals the sum of `H_AMOUNT` of the payments that the warehouse took.
     C8,
-    /// `D_YTD` of a district equals the sum of `H_AMOUNT` of the payments that it took.
+    /// `D_YTD` of a district equals the sum of `H_AMOUNT` of the payments that the district took.
     C9,
     /// `C_BALANCE` equals the customer's delivered amounts minus the payments.
     C10,
@@ -80,12 +80,12 @@ impl Invariant {
     /// Rules that can be checked without a separate scan of an index.
     pub const WITHOUT_INDEXES: &[Invariant] = Self::ALL.split_at(Invariant::NameIndex as usize).0;
 
-    /// Number of the condition; `None` for other rules.
+    /// Returns the number of the condition. `None` for rules that are not conditions.
     pub fn condition(self) -> Option<u8> {
         ((self as usize) < CONDITIONS).then_some(self as u8 + 1)
     }
 
-    /// Name for reports: "condition 2" or "rule stock-sums".
+    /// Returns the name for reports: "condition 2" or "rule stock-sums".
     pub fn name(self) -> String {
         match self.condition() {
             Some(number) => format!("condition {number}"),
@@ -93,7 +93,7 @@ impl Invariant {
         }
     }
 
-    /// Short name for JSON.
+    /// Returns the short name of the rule, for JSON.
     pub fn id(self) -> &'static str {
         match self {
             Invariant::C1 => "1",
@@ -119,7 +119,7 @@ impl Invariant {
         }
     }
 
-    /// Text of the rule.
+    /// Returns the text of the rule.
     pub fn text(self) -> &'static str {
         match self {
             Invariant::C1 => "W_YTD = sum of D_YTD",
@@ -179,7 +179,7 @@ impl Violations {
         }
     }
 
-    /// Records `times` violations of a rule, with the keys and values of the first ones.
+    /// Records `times` violations of a rule. `first` describes the first violations, with key and values.
     pub fn add_counted(&mut self, rule: Invariant, times: u64, first: Vec<String>) {
         let violations = &mut self.0[rule as usize];
         violations.times += times;
@@ -196,7 +196,7 @@ impl Violations {
         }
     }
 
-    /// Violations of one rule.
+    /// Returns the violations of one rule.
     pub fn of(&self, rule: Invariant) -> &RuleViolations {
         &self.0[rule as usize]
     }

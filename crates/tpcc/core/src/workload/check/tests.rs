@@ -1,4 +1,4 @@
-//! Tests of the checker: it accepts the database after a run of the workload, and detects every kind of damage.
+//! Tests of the checker: the checker accepts the database after a run of the workload, and detects every kind of damage.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -246,7 +246,7 @@ mod determinism {
     use crate::workload::schema::keys::HistoryKey;
     use crate::workload::txn::{self, Scratch, Verdict};
 
-    /// Runs the same inputs with the given order of steps; returns all outputs and the final state.
+    /// Runs the inputs of `seed` with the given order of steps. Returns all outputs and the final state.
     fn history(steps: StepOrder, seed: u64) -> (Vec<String>, Vec<String>) {
         let (floor, loaded) = loaded(2, 4);
         let constants = Constants::for_run(&mut Random::stream(seed, 1), loaded.c_load);

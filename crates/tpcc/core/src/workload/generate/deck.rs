@@ -1,4 +1,5 @@
-//! Selection of the next transaction: one deck of cards per terminal (5.2.4.2), so that shares are exact over each deck.
+//! Selection of the kind of the next transaction: each terminal draws from a deck of cards (5.2.4.2), so that the share of
+//! each kind is exact over a whole deck.
 
 use super::Random;
 
@@ -19,7 +20,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All kinds, in the order of reports.
+    /// All kinds of transactions, in the order of reports.
     pub const ALL: [Kind; 5] = [Kind::NewOrder, Kind::Payment, Kind::OrderStatus, Kind::Delivery, Kind::StockLevel];
 
     /// Returns true if the transaction changes the database.
@@ -27,7 +28,7 @@ impl Kind {
         matches!(self, Kind::NewOrder | Kind::Payment | Kind::Delivery)
     }
 
-    /// Name for reports.
+    /// Returns the name of the kind, for reports.
     pub fn name(self) -> &'static str {
         match self {
             Kind::NewOrder => "new-order",
@@ -39,7 +40,7 @@ impl Kind {
     }
 }
 
-/// Composition of a deck.
+/// Transaction mix: composition of a deck of cards.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Mix {
     /// 45% new-order, 43% payment, 4% each of the others
@@ -59,7 +60,7 @@ pub enum Mix {
 }
 
 impl Mix {
-    /// Name on the command line and in reports.
+    /// Returns the name of the mix, on the command line and in reports.
     pub fn name(self) -> &'static str {
         match self {
             Mix::Standard => "standard",
@@ -72,12 +73,13 @@ impl Mix {
         }
     }
 
-    /// Kinds that the deck contains.
+    /// Returns the kinds of transactions that the deck contains.
     pub fn kinds(self) -> Vec<Kind> {
         self.cards().into_iter().filter(|(_, cards)| *cards > 0).map(|(kind, _)| kind).collect()
     }
 
-    /// Number of cards of each kind in a deck. The standard deck's 200 cards give the exact 45/43/4/4/4.
+    /// Returns the number of cards of each kind in a deck. The standard deck of 200 cards has exact shares of 45, 43, 4, 4
+    /// and 4 percent.
     fn cards(self) -> [(Kind, usize); 5] {
         let alone = |kind: Kind| Kind::ALL.map(|k| (k, usize::from(k == kind)));
         match self {
@@ -97,7 +99,7 @@ impl Mix {
     }
 }
 
-/// A shuffled deck. It is dealt to the end, then shuffled again.
+/// A shuffled deck of cards. All cards are dealt, then the deck is shuffled again.
 #[derive(Debug)]
 pub struct Deck {
     cards: Box<[Kind]>,
@@ -105,7 +107,7 @@ pub struct Deck {
 }
 
 impl Deck {
-    /// Creates a deck of `mix`. It is shuffled at the first draw.
+    /// Creates a deck of `mix`. The deck is shuffled at the first draw.
     pub fn new(mix: Mix) -> Deck {
         Deck::of(mix.cards())
     }
@@ -115,7 +117,7 @@ impl Deck {
         Deck::of(Deck::least_cards())
     }
 
-    /// Number of cards of each kind in the smallest deck.
+    /// Returns the number of cards of each kind in the smallest deck.
     pub fn least_cards() -> [(Kind, usize); 5] {
         [(Kind::NewOrder, 10), (Kind::Payment, 10), (Kind::OrderStatus, 1), (Kind::Delivery, 1), (Kind::StockLevel, 1)]
     }
@@ -126,12 +128,12 @@ impl Deck {
         Deck { cards, next }
     }
 
-    /// Heap memory of the cards of a deck of `mix`, in bytes.
+    /// Returns the heap memory of the cards of a deck of `mix`, in bytes.
     pub fn heap_bytes(mix: Mix) -> usize {
         mix.cards().iter().map(|(_, cards)| cards).sum::<usize>() * size_of::<Kind>()
     }
 
-    /// Draws the next card.
+    /// Draws the next card: the kind of the next transaction.
     #[inline]
     pub fn draw(&mut self, random: &mut Random) -> Kind {
         if self.next == self.cards.len() {

@@ -1,4 +1,4 @@
-//! Inputs of the five transactions (clauses 2.4.1, 2.5.1, 2.6.1, 2.7.1, 2.8.1).
+//! Generation of the inputs of the five transactions (clauses 2.4.1, 2.5.1, 2.6.1, 2.7.1, 2.8.1).
 
 use std::num::NonZeroU8;
 
@@ -29,20 +29,21 @@ pub struct LineInput {
 /// Input of New-Order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewOrderInput {
-    /// The ordering customer. The order has the same warehouse and district.
+    /// Customer of the order. The order has the same warehouse and district.
     pub customer: CustomerKey,
     /// O_ENTRY_D.
     pub now: Timestamp,
     /// Lines of the order.
     pub lines: ArrayVec<LineInput, MAX_LINES>,
-    /// True if the generator made the last item an unused one. For counters only: transactions must not read it.
+    /// True if the generator has set the last item to an unused item number. For counters only: transactions must not read
+    /// this field.
     pub rolls_back: bool,
 }
 
 /// An order of any number of lines, as entered at the terminal.
 #[derive(Clone, Copy, Debug)]
 pub struct OrderInput<'a> {
-    /// As [`NewOrderInput::customer`].
+    /// Customer of the order, as in [`NewOrderInput::customer`].
     pub customer: CustomerKey,
     /// O_ENTRY_D.
     pub now: Timestamp,
@@ -76,9 +77,9 @@ impl LongOrderInput {
 /// Identification of a customer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CustomerSelector {
-    /// By number.
+    /// Selection by customer number.
     Id(CustomerKey),
-    /// By last name: warehouse, district, name.
+    /// Selection by last name: warehouse, district, name.
     Name(u32, u8, Name),
 }
 
@@ -89,7 +90,7 @@ pub struct PaymentInput {
     pub w: u32,
     /// District where the payment is taken.
     pub d: u8,
-    /// The paying customer. 15% belong to another warehouse.
+    /// Customer of the payment. 15% of the customers belong to another warehouse.
     pub customer: CustomerSelector,
     /// Amount in cents.
     pub amount: i64,
@@ -112,7 +113,7 @@ impl PaymentInput {
 /// Input of Order-Status.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OrderStatusInput {
-    /// The inquiring customer.
+    /// Customer whose last order is queried.
     pub customer: CustomerSelector,
 }
 
@@ -132,9 +133,9 @@ pub struct DeliveryInput {
 /// Input of Stock-Level.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StockLevelInput {
-    /// The terminal's warehouse.
+    /// Warehouse of the terminal.
     pub w: u32,
-    /// The terminal's district.
+    /// District of the terminal.
     pub d: u8,
     /// Stock below this threshold is low.
     pub threshold: i16,
@@ -143,26 +144,26 @@ pub struct StockLevelInput {
 /// Input of a transaction of any kind.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Input {
-    /// New-Order.
+    /// Input of a New-Order.
     NewOrder(NewOrderInput),
-    /// Payment.
+    /// Input of a Payment.
     Payment(PaymentInput),
-    /// Order-Status.
+    /// Input of an Order-Status.
     OrderStatus(OrderStatusInput),
-    /// Delivery.
+    /// Input of a Delivery.
     Delivery(DeliveryInput),
-    /// Stock-Level.
+    /// Input of a Stock-Level.
     StockLevel(StockLevelInput),
 }
 
-/// Parameters of inputs that all terminals of a run share.
+/// Parameters of the input generation, shared by all terminals of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct InputSpace {
     /// Sizes of the tables.
     pub scale: Scale,
-    /// Number of warehouses that take part, numbered from 1.
+    /// Number of warehouses in use, numbered from 1.
     pub warehouses: u32,
-    /// Constants C of the run.
+    /// Constants C of the run for the function NURand.
     pub constants: Constants,
 }
 
@@ -193,7 +194,8 @@ impl InputSpace {
         }
     }
 
-    /// Generates the input of a New-Order of warehouse `w`: 5 to 15 lines. One order in a hundred ends with an unused item.
+    /// Generates the input of a New-Order of warehouse `w`, with 5 to 15 lines. One order in a hundred ends with an unused
+    /// item.
     pub fn new_order(&self, random: &mut Random, w: u32, now: Timestamp) -> NewOrderInput {
         let d = self.district(random);
         let c = self.constants.customer(random, self.scale.customers);
@@ -206,7 +208,7 @@ impl InputSpace {
         NewOrderInput { customer: CustomerKey { w, d, c }, now, lines, rolls_back }
     }
 
-    /// Generates a New-Order with ten times as many lines.
+    /// Generates the input of a New-Order with ten times as many lines, 50 to 150.
     pub fn long_order(&self, random: &mut Random, w: u32, now: Timestamp) -> LongOrderInput {
         let d = self.district(random);
         let c = self.constants.customer(random, self.scale.customers);
@@ -248,7 +250,7 @@ impl InputSpace {
         random.in_range(1, u32::from(self.scale.districts)) as u8
     }
 
-    /// Selects one of the other warehouses uniformly; `home` if there is no other.
+    /// Selects one of the other warehouses uniformly. Returns `home` if there is no other warehouse.
     fn other_warehouse(&self, random: &mut Random, home: u32) -> u32 {
         if self.warehouses == 1 {
             return home;
@@ -273,7 +275,7 @@ mod tests {
         f64::from(part) / f64::from(of)
     }
 
-    /// Checks the bands of clause 5.5.1.5 on a million draws.
+    /// Checks that the values of a million drawn inputs are within the bands of clause 5.5.1.5.
     #[test]
     fn new_orders_are_in_their_bands() {
         let (world, mut random) = (world(5), Random::stream(11, 1));

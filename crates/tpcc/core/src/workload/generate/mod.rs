@@ -1,4 +1,4 @@
-//! Random values of clauses 2.1.6 and 4.3.2, and the inputs of transactions that are made from them.
+//! Generators of the random values of clauses 2.1.6 and 4.3.2, and of transaction inputs.
 
 pub mod deck;
 pub mod input;
@@ -14,7 +14,8 @@ use rand_pcg::Pcg64;
 pub struct Random(Pcg64);
 
 impl Random {
-    /// Returns the stream of `seed` for `place`, which is a table and warehouse, or a terminal.
+    /// Returns the random stream of `seed` with number `place`. Each table of a warehouse and each terminal has its own
+    /// number.
     pub fn stream(seed: u64, place: u64) -> Random {
         // Both halves of the state are hashed, because seeds and places are small numbers that differ in few bits.
         let state = (u128::from(hash64(seed)) << 64) | u128::from(hash64(seed ^ hash64(place)));
@@ -60,7 +61,7 @@ impl Random {
     }
 }
 
-/// Hash of `x`: each bit of the result depends on all bits of `x` (the finaliser of SplitMix64).
+/// Returns a hash of `x`. Each bit of the result depends on all bits of `x` (the finaliser of SplitMix64).
 pub fn hash64(x: u64) -> u64 {
     let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -87,7 +88,7 @@ mod tests {
             seen[random.in_range(3, 9) as usize - 3] += 1;
         }
         for n in seen {
-            // Expected: 10,000 with a standard deviation of 93. The bounds are five deviations away.
+            // The expected count is 10,000, with a standard deviation of 93. The bounds are five standard deviations away.
             assert!((9_535..=10_465).contains(&n), "{seen:?}");
         }
         assert_eq!(random.in_range(5, 5), 5);

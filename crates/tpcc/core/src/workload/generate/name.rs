@@ -1,11 +1,11 @@
-//! Last names (4.3.2.3).
+//! Last names of customers (4.3.2.3).
 
 use crate::workload::schema::text::Text;
 
 const SYLLABLES: [&[u8]; 10] =
     [b"BAR", b"OUGHT", b"ABLE", b"PRI", b"PRES", b"ESE", b"ANTI", b"CALLY", b"ATION", b"EING"];
 
-/// Returns the name of `number` (0..=999): the syllables of its three digits.
+/// Returns the last name of `number` (0..=999), which consists of one syllable per digit.
 pub fn last_name(number: u32) -> Text<16> {
     let mut name = [0; 15];
     let mut len = 0;

@@ -24,19 +24,19 @@ fn combine(left: u32, right: u32, c: u32, low: u32, high: u32) -> u32 {
     ((left | right) + c) % (high - low + 1) + low
 }
 
-/// The three constants C. All terminals of a run use the same set.
+/// The three constants C. All terminals of a run use the same constants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Constants {
-    /// For the numbers of last names, 0..=255.
+    /// Constant C for the numbers of last names, 0..=255.
     pub last: u32,
-    /// For customer numbers, 0..=1023.
+    /// Constant C for customer numbers, 0..=1023.
     pub customer: u32,
-    /// For item numbers, 0..=8191.
+    /// Constant C for item numbers, 0..=8191.
     pub item: u32,
 }
 
 impl Constants {
-    /// Draws the constants of a load.
+    /// Draws the constants C of a load.
     pub fn for_load(random: &mut Random) -> Constants {
         Constants {
             last: random.in_range(0, A_LAST),
@@ -46,7 +46,8 @@ impl Constants {
     }
 
     /// Draws the constants of a run on data that was loaded with `c_load`. The distance between the two constants for last
-    /// names must be legal (2.1.6.1); otherwise the run would request other names than those that the load made frequent.
+    /// names must be legal (2.1.6.1); otherwise the names that a run requests often would differ from the frequent names of
+    /// the load.
     pub fn for_run(random: &mut Random, c_load: u32) -> Constants {
         let mut constants = Self::for_load(random);
         // Every `c_load` in 0..=255 has at least 50 legal values.
@@ -85,7 +86,7 @@ pub fn legal(c_load: u32, c_run: u32) -> bool {
 mod tests {
     use super::*;
 
-    /// Compares draws with the exact distribution, which small cases give by enumeration.
+    /// Compares the frequencies of drawn values with the exact distribution, computed by enumeration for small parameters.
     #[test]
     fn frequencies_are_exact() {
         for (a, c, low, high) in [(255, 123, 0, 999), (255, 0, 0, 29), (1_023, 700, 1, 300), (15, 9, 1, 10)] {

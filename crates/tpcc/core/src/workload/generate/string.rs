@@ -1,13 +1,14 @@
-//! Random strings (4.3.2.2, 4.3.2.7). A load writes some 60 MB of them per warehouse. Characters therefore come two at a
-//! time from tables that are indexed by bits of one random number.
+//! Random strings (4.3.2.2, 4.3.2.7). A load writes about 60 MB of random strings per warehouse. For speed, characters are
+//! therefore taken two at a time from tables that are indexed by bits of one random number.
 
 use super::Random;
 use crate::workload::schema::text::Text;
 
-/// Letters, digits and two more characters: 64 in all, so that six bits select one without bias.
+/// Characters of random strings: letters, digits and two more characters. There are 64, so that six random bits select a
+/// character without bias.
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-.";
 
-/// Two characters for each 12-bit number.
+/// Table of two characters for each 12-bit number.
 static PAIRS: [[u8; 2]; 4096] = {
     let mut pairs = [[0; 2]; 4096];
     let mut i = 0;
@@ -18,7 +19,7 @@ static PAIRS: [[u8; 2]; 4096] = {
     pairs
 };
 
-/// Four digits for each number below 10,000.
+/// Table of four digits for each number below 10,000.
 static DIGITS: [[u8; 4]; 10_000] = {
     let mut digits = [[0; 4]; 10_000];
     let mut i = 0;
@@ -31,7 +32,7 @@ static DIGITS: [[u8; 4]; 10_000] = {
     digits
 };
 
-/// Mark in a tenth of the values of I_DATA and S_DATA.
+/// String that a tenth of the values of I_DATA and S_DATA contain.
 pub const ORIGINAL: &[u8; 8] = b"ORIGINAL";
 
 impl Random {
@@ -71,7 +72,7 @@ impl Random {
         out
     }
 
-    /// Returns two letters.
+    /// Returns two random letters.
     pub fn state(&mut self) -> [u8; 2] {
         [0; 2].map(|_: u8| ALPHABET[self.in_range(0, 51) as usize])
     }
@@ -107,7 +108,8 @@ impl Random {
 }
 
 /// Returns true if `data` contains ORIGINAL. The first and the last letter are compared at all positions, eight positions at
-/// once, without a branch that could be mispredicted. One other text in a hundred has both letters by chance.
+/// once, without a branch that could be mispredicted. One text in a hundred without ORIGINAL has both letters at matching
+/// positions by chance, so a match is then compared completely.
 #[inline]
 pub fn is_original(data: &Text<50>) -> bool {
     const SPAN: usize = ORIGINAL.len() - 1;
@@ -119,7 +121,7 @@ pub fn is_original(data: &Text<50>) -> bool {
     let bytes = data.padded();
     let eight = |at: usize| bytes[at..].first_chunk::<8>().map_or(0, |eight| u64::from_ne_bytes(*eight));
     let may_be = STRETCHES.iter().fold(0, |may_be, &at| {
-        // A byte is zero if both letters match.
+        // A byte of `wrong` is zero if both letters match at its position.
         let wrong = (eight(at) ^ FIRST) | (eight(at + SPAN) ^ LAST);
         may_be | (wrong.wrapping_sub(ONES) & !wrong & (ONES << 7))
     });
@@ -149,7 +151,7 @@ mod tests {
     fn a_tenth_is_original() {
         let mut random = Random::stream(9, 9);
         let n = (0..100_000).filter(|_| is_original(&random.data())).count();
-        // Expected: 10,000 with a standard deviation of 95. The bounds are five deviations away.
+        // The expected count is 10,000, with a standard deviation of 95. The bounds are five standard deviations away.
         assert!((9_525..=10_475).contains(&n), "{n}");
     }
 

@@ -14,7 +14,7 @@ use crate::workload::schema::tables::{Customer, CustomerByName, History};
 use crate::workload::schema::text::LongText;
 use crate::workload::schema::{IndexDef, Row, TableId};
 
-/// Fills both tables and the index.
+/// Loads CUSTOMER, its index by name, and HISTORY.
 pub(super) fn customers<S: BulkSink>(plan: &Population, sink: &S, progress: &RowsDone) -> Result<LoadEnd, S::Error> {
     let mut customers = sink.table::<Customer>()?;
     let mut by_name = sink.index::<CustomerByName>()?;
@@ -71,7 +71,7 @@ fn paid_once() -> CustomerHot {
 
 fn customer(plan: &Population, random: &mut Random, c: u32) -> CustomerCold {
     let names = plan.scale.names;
-    // The first customers get all names in turn, so that every name occurs in every district.
+    // The first customers of a district get all last names in turn, so that every name occurs in every district.
     let name =
         if c <= names { c - 1 } else { Constants { last: plan.c_load, customer: 0, item: 0 }.last_name(random, names) };
     CustomerCold {

@@ -1,7 +1,7 @@
 //! Load of the initial population (clause 4.3.3.1).
 //!
 //! Each table of each warehouse has a random stream of its own, so that the data depends on the seed alone, not on the
-//! division of the work. Tables are written in key order through all warehouses. A *part* is a set of tables that one thread
+//! division of the work. Each table is written in key order over all warehouses. A *part* is a set of tables that one thread
 //! fills together.
 
 mod customers;
@@ -30,14 +30,14 @@ pub struct Population {
     pub scale: Scale,
     /// Seed of the random streams.
     pub seed: u64,
-    /// Value of all dates.
+    /// Value of all dates in the population.
     pub now: Timestamp,
     /// Constant C for last names.
     pub c_load: u32,
 }
 
 impl Population {
-    /// Creates a plan with constants derived from the seed.
+    /// Creates the description of a population, with the constant C derived from the seed.
     pub fn new(warehouses: u32, scale: Scale, seed: u64, now: Timestamp) -> Population {
         let c_load = Constants::for_load(&mut Random::stream(seed, u64::MAX)).last;
         Population { warehouses, scale, seed, now, c_load }
@@ -48,7 +48,7 @@ impl Population {
         Loaded { warehouses: self.warehouses, c_load: self.c_load, seed: self.seed, scale: self.scale }
     }
 
-    /// Approximate number of rows of the load; the number of order lines is random.
+    /// Returns the approximate number of rows of the load. The number of order lines is random.
     pub fn rows(&self) -> u64 {
         let Scale { items, districts, customers, .. } = self.scale;
         let district = u64::from(customers) * 14 + 1;
@@ -61,8 +61,8 @@ impl Population {
     }
 }
 
-/// Approximate number of rows of a table per warehouse; the number of order lines is random. 0 for ITEM, which all
-/// warehouses share.
+/// Returns the approximate number of rows of a table per warehouse. The number of order lines is random. 0 for ITEM, which
+/// all warehouses share.
 pub fn rows_of_a_warehouse(table: TableId, scale: &Scale) -> u64 {
     let Scale { items, districts, customers, new_orders, .. } = *scale;
     let in_districts = |rows: u32| u64::from(districts) * u64::from(rows);
@@ -85,7 +85,7 @@ pub struct RowsDone {
 }
 
 impl RowsDone {
-    /// Number of rows so far.
+    /// Returns the number of rows loaded so far.
     pub fn rows(&self) -> u64 {
         self.rows.load(Ordering::Relaxed)
     }
@@ -95,14 +95,14 @@ impl RowsDone {
         self.cancelled.store(true, Ordering::Relaxed);
     }
 
-    /// Adds to the number of rows; returns true if the load should stop. Called once for many rows.
+    /// Adds `rows` to the number of loaded rows. Returns true if the load should stop. Called once for many rows.
     fn add(&self, rows: u64) -> bool {
         self.rows.fetch_add(rows, Ordering::Relaxed);
         self.cancelled.load(Ordering::Relaxed)
     }
 }
 
-/// End of a load.
+/// Outcome of a load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum LoadEnd {
@@ -112,20 +112,20 @@ pub enum LoadEnd {
     Cancelled,
 }
 
-/// Function that fills one part.
+/// Function that loads one part.
 type LoadPart<S> = fn(&Population, &S, &RowsDone) -> Result<LoadEnd, <S as BulkSink>::Error>;
 
 /// Fills `sink` with up to `threads` threads. The first error stops all of them.
 ///
 /// # Errors
-/// Errors of the sink; an error if the system gives too few threads.
+/// Errors of the sink, or an error if the system provides too few threads.
 pub fn populate<S: BulkSink>(
     plan: &Population,
     sink: &S,
     threads: usize,
     progress: &RowsDone,
 ) -> Result<LoadEnd, SharedWorkError<S::Error>> {
-    // The largest part first, so that two threads end at about the same time: stock and items are half of all bytes.
+    // The largest part comes first, so that two threads end at about the same time. The part of STOCK has the most bytes.
     let parts: [LoadPart<S>; 5] = [stock::stock, customers::customers, orders::orders, stock::items, places::places];
     let next = AtomicUsize::new(0);
     let result = Mutex::new(Ok(LoadEnd::Done));

@@ -11,7 +11,7 @@ use crate::workload::schema::rows::{OrderCold, OrderHot, OrderLineCold, OrderLin
 use crate::workload::schema::tables::{NewOrder, Order, OrderByCustomer, OrderLine};
 use crate::workload::schema::{IndexDef, Row, TableId};
 
-/// Fills the three tables and the index.
+/// Loads ORDER, its index by customer, ORDER-LINE and NEW-ORDER.
 pub(super) fn orders<S: BulkSink>(plan: &Population, sink: &S, progress: &RowsDone) -> Result<LoadEnd, S::Error> {
     let mut orders = sink.table::<Order>()?;
     let mut by_customer = sink.index::<OrderByCustomer>()?;
@@ -24,8 +24,8 @@ pub(super) fn orders<S: BulkSink>(plan: &Population, sink: &S, progress: &RowsDo
         let mut random = plan.stream(TableId::Order, w);
         let mut line_random = plan.stream(TableId::OrderLine, w);
         for d in 1..=scale.districts {
-            // Each customer has exactly one order, in random order. The list is sorted first, so that a warehouse's
-            // permutations do not depend on those of the previous warehouse.
+            // Each customer has exactly one order, in random order. The list is sorted before it is shuffled, so that the
+            // permutations of a warehouse do not depend on the permutations of the previous warehouse.
             customers.sort_unstable();
             random.shuffle(&mut customers);
             entries.clear();

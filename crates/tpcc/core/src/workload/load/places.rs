@@ -23,11 +23,11 @@ pub(super) fn address(random: &mut Random) -> Address {
     }
 }
 
-/// Fills both tables.
+/// Loads WAREHOUSE and DISTRICT.
 pub(super) fn places<S: BulkSink>(plan: &Population, sink: &S, progress: &RowsDone) -> Result<LoadEnd, S::Error> {
     let mut warehouses = sink.table::<Warehouse>()?;
     let mut districts = sink.table::<District>()?;
-    // This is 30,000.00 for 3,000 customers.
+    // D_YTD is 30,000.00 for 3,000 customers.
     let district_ytd = FIRST_PAYMENT * i64::from(plan.scale.customers);
     for w in 1..=plan.warehouses {
         let mut random = plan.stream(TableId::Warehouse, w);

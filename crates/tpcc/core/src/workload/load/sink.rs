@@ -1,4 +1,5 @@
-//! Destination of a load. Each table and each index is written in key order by one thread, several of them concurrently.
+//! Destination of a load. Each table and each index is written in key order by one thread. Several tables and indexes are
+//! written concurrently.
 
 use crate::workload::schema::{IndexDef, RowOf, TableDef};
 
@@ -31,7 +32,7 @@ pub trait Append<T: TableDef> {
     /// Appends a row. Keys ascend strictly.
     fn push(&mut self, key: &T::Key, row: &RowOf<T>) -> Result<(), Self::Error>;
 
-    /// Completes the table.
+    /// Completes the table after its last row.
     fn finish(self) -> Result<(), Self::Error>;
 }
 
@@ -43,6 +44,6 @@ pub trait AppendIndex<I: IndexDef> {
     /// Appends an entry. Keys ascend strictly. The entry refers to the row with the key [`IndexDef::primary`].
     fn push(&mut self, key: &I::Key) -> Result<(), Self::Error>;
 
-    /// Completes the index.
+    /// Completes the index after its last entry.
     fn finish(self) -> Result<(), Self::Error>;
 }

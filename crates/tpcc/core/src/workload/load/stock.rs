@@ -10,10 +10,10 @@ use crate::workload::schema::rows::{ItemCold, StockCold, StockHot};
 use crate::workload::schema::tables::{Item, Stock};
 use crate::workload::schema::{Row, RowOf, TableId};
 
-/// Number of rows between two reports of progress.
+/// Number of rows between two updates of the progress.
 const STRIDE: u32 = 1_000;
 
-/// Fills ITEM.
+/// Loads ITEM.
 pub(super) fn items<S: BulkSink>(plan: &Population, sink: &S, progress: &RowsDone) -> Result<LoadEnd, S::Error> {
     let mut items = sink.table::<Item>()?;
     let mut random = plan.stream(TableId::Item, 0);
@@ -33,7 +33,7 @@ pub(super) fn items<S: BulkSink>(plan: &Population, sink: &S, progress: &RowsDon
     Ok(LoadEnd::Done)
 }
 
-/// Fills STOCK.
+/// Loads STOCK.
 pub(super) fn stock<S: BulkSink>(plan: &Population, sink: &S, progress: &RowsDone) -> Result<LoadEnd, S::Error> {
     let mut stock = sink.table::<Stock>()?;
     for w in 1..=plan.warehouses {
@@ -56,7 +56,7 @@ fn row(random: &mut Random) -> RowOf<Stock> {
         order_cnt: U32::ZERO,
         remote_cnt: U32::ZERO,
     };
-    // 240 characters in one call: a multiple of the ten that one random number gives.
+    // One call generates 240 characters, a multiple of the ten characters that one random number gives.
     let mut dist = [[0; 24]; 10];
     random.letters(dist.as_flattened_mut());
     Row { hot, cold: StockCold { dist, data: random.data() } }

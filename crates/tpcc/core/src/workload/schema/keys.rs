@@ -1,8 +1,8 @@
-//! Keys of tables and indexes. The encoding is the sequence of the columns, big-endian.
+//! Keys of tables and indexes. The encoding of a key is the sequence of its columns, big-endian.
 
 use super::Key;
 
-/// A column of a key.
+/// A key column, with its encoding.
 trait Part: Sized {
     const LEN: usize;
     fn put(&self, out: &mut [u8]);
@@ -28,7 +28,7 @@ macro_rules! integer_part {
 }
 integer_part!(u8 u32 u64);
 
-/// Sixteen characters padded with zeros.
+/// First or last name of a customer: sixteen characters, padded with zeros.
 pub type Name = [u8; 16];
 
 impl Part for Name {
@@ -118,8 +118,8 @@ key! {
     }
 }
 key! {
-    /// HISTORY has no key in the specification. The combination (run, terminal, sequence) is unique and needs no counter
-    /// that terminals share. The loader is run 0; its terminal number is the warehouse number.
+    /// Key of HISTORY, which has no key in the specification. The combination (run, terminal, sequence) is unique and needs
+    /// no counter that terminals share. The loader is run 0, and its terminal number is the warehouse number.
     HistoryKey {
         /// Number of the run, from 1; 0 for the loader.
         run: u32,
@@ -181,7 +181,7 @@ key! {
     }
 }
 key! {
-    /// CUSTOMER by name: (C_W_ID, C_D_ID, C_LAST, C_FIRST, C_ID). C_ID breaks ties of C_FIRST.
+    /// Key of the index of CUSTOMER by name: (C_W_ID, C_D_ID, C_LAST, C_FIRST, C_ID). C_ID makes the key unique.
     CustomerNameKey {
         /// Number of the warehouse.
         w: u32,
@@ -196,7 +196,7 @@ key! {
     }
 }
 key! {
-    /// ORDER by customer: (O_W_ID, O_D_ID, O_C_ID, O_ID).
+    /// Key of the index of ORDER by customer: (O_W_ID, O_D_ID, O_C_ID, O_ID).
     OrderCustomerKey {
         /// Number of the warehouse.
         w: u32,
@@ -209,7 +209,7 @@ key! {
     }
 }
 key! {
-    /// A terminal of a run.
+    /// Key of ACKNOWLEDGED: a terminal of a run.
     AckKey {
         /// Number of the run, from 1.
         run: u32,
@@ -218,7 +218,7 @@ key! {
     }
 }
 key! {
-    /// Number of a fact about the database ([`crate::workload::loaded::Fact`]).
+    /// Key of META: number of a fact about the database ([`crate::workload::loaded::Fact`]).
     MetaKey {
         /// Number of the fact.
         fact: u32,
@@ -226,7 +226,7 @@ key! {
 }
 
 impl CustomerNameKey {
-    /// Range of all customers of a district with the last name `last`.
+    /// Returns the key range of all customers of a district with the last name `last`.
     pub fn range(w: u32, d: u8, last: Name) -> (Self, Self) {
         (
             CustomerNameKey { w, d, last, first: [0; 16], c: 0 },
@@ -236,21 +236,21 @@ impl CustomerNameKey {
 }
 
 impl OrderCustomerKey {
-    /// Range of all orders of a customer.
+    /// Returns the key range of all orders of a customer.
     pub fn range(w: u32, d: u8, c: u32) -> (Self, Self) {
         (OrderCustomerKey { w, d, c, o: 0 }, OrderCustomerKey { w, d, c, o: u32::MAX })
     }
 }
 
 impl OrderLineKey {
-    /// Range of all lines of the orders `first..=last`.
+    /// Returns the key range of all lines of the orders `first..=last`.
     pub fn range(w: u32, d: u8, first: u32, last: u32) -> (Self, Self) {
         (OrderLineKey { w, d, o: first, number: 0 }, OrderLineKey { w, d, o: last, number: u8::MAX })
     }
 }
 
 impl NewOrderKey {
-    /// Range of all undelivered orders of a district.
+    /// Returns the key range of all undelivered orders of a district.
     pub fn range(w: u32, d: u8) -> (Self, Self) {
         (NewOrderKey { w, d, o: 0 }, NewOrderKey { w, d, o: u32::MAX })
     }

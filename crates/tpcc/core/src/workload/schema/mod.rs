@@ -1,5 +1,5 @@
-//! Schema of the database: nine tables, two secondary indexes, and two small tables about the database itself and about
-//! acknowledged transactions ([`crate::driver::ack`]).
+//! Schema of the database: the nine tables of the workload, two secondary indexes, and two small tables that describe the
+//! database itself and acknowledged transactions ([`crate::driver::ack`]).
 //!
 //! A table is a marker type ([`tables`]) that names its key ([`keys`]) and its row ([`rows`]). A row's memory *is* its
 //! encoding: plain old data, little-endian, unaligned. A row has two halves: first the **hot** columns, which transactions
@@ -25,7 +25,7 @@ pub trait Key: Copy + Ord + Debug + Send + Sync + 'static {
     /// Type of the encoding, on the stack.
     type Bytes: AsRef<[u8]> + Copy;
 
-    /// Returns the encoding.
+    /// Returns the encoding of the key.
     fn encoded(&self) -> Self::Bytes;
 
     /// Writes the encoding to `out`, which has exactly [`Self::LEN`] bytes.
@@ -38,7 +38,7 @@ pub trait Key: Copy + Ord + Debug + Send + Sync + 'static {
 /// Maximum length of an encoded key in bytes.
 pub const MAX_KEY: usize = 48;
 
-/// Plain old data without alignment or padding, so that it may lie anywhere in a page.
+/// Columns of a row: plain old data without alignment or padding, so that a row may be at any byte of a page.
 pub trait Columns:
     FromBytes + IntoBytes + Immutable + KnownLayout + Unaligned + Copy + Debug + PartialEq + Send + Sync + 'static
 {
@@ -59,34 +59,35 @@ pub struct Row<H, C> {
     pub cold: C,
 }
 
-/// The row type of table `T`.
+/// Row type of table `T`.
 pub type RowOf<T> = Row<<T as TableDef>::Hot, <T as TableDef>::Cold>;
 
-/// A table. A row without columns outside its key (NEW-ORDER) has zero bytes.
+/// A table. The rows of a table without columns outside its key (NEW-ORDER) have zero bytes.
 pub trait TableDef: Copy + Send + Sync + 'static {
-    /// Primary key.
+    /// Type of the primary key.
     type Key: Key;
-    /// Columns updated in place.
+    /// Type of the hot columns, which are updated in place.
     type Hot: Columns;
-    /// The other columns.
+    /// Type of the cold columns.
     type Cold: Columns;
     /// Number of the table.
     const TABLE: TableId;
 
     /// Returns this table's member of `all`.
     fn of<F: TableFamily>(all: &PerTable<F>) -> &F::Of<Self>;
-    /// Returns this table's member of `all` for changes.
+    /// Returns a mutable reference to this table's member of `all`.
     fn of_mut<F: TableFamily>(all: &mut PerTable<F>) -> &mut F::Of<Self>;
     /// Calls `visitor` for every secondary index of this table, in a fixed order.
     fn indexes<V: IndexVisitor<Self>>(_visitor: &mut V) {}
 }
 
-/// A secondary index. Its keys are made from primary keys and cold columns only, so that an in-place update never changes an
+/// A secondary index. Index keys consist of primary keys and cold columns only, so that an in-place update never changes an
 /// index.
 pub trait IndexDef: Copy + Send + Sync + 'static {
-    /// The indexed table.
+    /// Table that is indexed.
     type Table: TableDef;
-    /// Index key. It is unique, because it ends with the columns of the primary key that its other columns lack.
+    /// Type of the index key. Index keys are unique, because they end with the primary key columns that are not among their
+    /// first columns.
     type Key: Key;
     /// Number of the index.
     const INDEX: IndexId;
@@ -97,7 +98,7 @@ pub trait IndexDef: Copy + Send + Sync + 'static {
     fn primary(key: &Self::Key) -> <Self::Table as TableDef>::Key;
     /// Returns this index's member of `all`.
     fn of<F: IndexFamily>(all: &PerIndex<F>) -> &F::Of<Self>;
-    /// Returns this index's member of `all` for changes.
+    /// Returns a mutable reference to this index's member of `all`.
     fn of_mut<F: IndexFamily>(all: &mut PerIndex<F>) -> &mut F::Of<Self>;
 }
 
@@ -107,15 +108,15 @@ pub trait IndexVisitor<T: TableDef> {
     fn visit<I: IndexDef<Table = T>>(&mut self);
 }
 
-/// Map from tables to types: `BTreeMap<T::Key, RowOf<T>>`, a handle of an engine, a counter.
+/// Map from tables to types, for example to `BTreeMap<T::Key, RowOf<T>>`, to an engine's table handle or to a counter.
 pub trait TableFamily {
-    /// Type for table `T`.
+    /// Type that belongs to table `T`.
     type Of<T: TableDef>;
 }
 
 /// Map from indexes to types.
 pub trait IndexFamily {
-    /// Type for index `I`.
+    /// Type that belongs to index `I`.
     type Of<I: IndexDef>;
 }
 
@@ -123,32 +124,32 @@ pub trait IndexFamily {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum TableId {
-    /// One row per warehouse.
+    /// WAREHOUSE, one row per warehouse.
     Warehouse,
-    /// Ten rows per warehouse.
+    /// DISTRICT, ten rows per warehouse.
     District,
-    /// 3,000 rows per district.
+    /// CUSTOMER, 3,000 rows per district.
     Customer,
-    /// One row per payment.
+    /// HISTORY, one row per payment.
     History,
-    /// One row per undelivered order.
+    /// NEW-ORDER, one row per undelivered order.
     NewOrder,
-    /// One row per order.
+    /// ORDER, one row per order.
     Order,
-    /// 5 to 15 rows per order.
+    /// ORDER-LINE, 5 to 15 rows per order.
     OrderLine,
-    /// 100,000 rows.
+    /// ITEM, 100,000 rows.
     Item,
-    /// 100,000 rows per warehouse.
+    /// STOCK, 100,000 rows per warehouse.
     Stock,
-    /// Numbers that describe the database ([`crate::workload::loaded::Fact`]).
+    /// META, numbers that describe the database ([`crate::workload::loaded::Fact`]).
     Meta,
-    /// One row per terminal of each run with `--ack-stdout`.
+    /// ACKNOWLEDGED, one row per terminal of each run with `--ack-stdout`.
     Acknowledged,
 }
 
 impl TableId {
-    /// All tables, the nine of the workload first.
+    /// All tables, beginning with the nine tables of the workload.
     pub const ALL: [TableId; 11] = [
         TableId::Warehouse,
         TableId::District,
@@ -166,7 +167,7 @@ impl TableId {
     /// Tables that a completed load has filled.
     pub const LOADED: &[TableId] = Self::ALL.split_at(10).0;
 
-    /// Name in reports and in the engine's catalog.
+    /// Returns the name of the table in reports and in the engine's catalog.
     pub fn name(self) -> &'static str {
         match self {
             TableId::Warehouse => "warehouse",
@@ -195,7 +196,7 @@ pub enum IndexId {
 }
 
 impl IndexId {
-    /// Name in the engine's catalog.
+    /// Returns the name of the index in the engine's catalog.
     pub fn name(self) -> &'static str {
         match self {
             IndexId::CustomerByName => "customer_by_name",
@@ -204,11 +205,11 @@ impl IndexId {
     }
 }
 
-/// Sizes of the tables. The workload's own sizes are [`Scale::FULL`]. Smaller sizes are for tests and must not be called
-/// TPC-C at all.
+/// Sizes of the tables. [`Scale::FULL`] has the sizes of the specification. Smaller sizes are for tests, whose results must
+/// not be called TPC-C.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scale {
-    /// Rows of ITEM, and of STOCK per warehouse.
+    /// Number of rows of ITEM, and of rows of STOCK per warehouse.
     pub items: u32,
     /// Number of districts per warehouse.
     pub districts: u8,
@@ -216,7 +217,7 @@ pub struct Scale {
     pub customers: u32,
     /// Number of undelivered orders per district after the load.
     pub new_orders: u32,
-    /// Number of last names in use.
+    /// Number of distinct last names of customers.
     pub names: u32,
 }
 
@@ -227,7 +228,7 @@ impl Scale {
     /// Sizes for tests, with the same proportions.
     pub const TINY: Scale = Scale { items: 100, districts: 2, customers: 30, new_orders: 9, names: 30 };
 
-    /// Number of the last delivered order of a district after the load.
+    /// Returns the number of the last delivered order of a district after the load.
     pub fn delivered(&self) -> u32 {
         self.customers - self.new_orders
     }

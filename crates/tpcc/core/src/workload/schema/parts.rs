@@ -1,5 +1,5 @@
-//! Parts of rows: adjacent columns that a transaction reads without the others. An engine then need not access the rest of
-//! the row: a row of CUSTOMER has 674 bytes, of which New-Order reads 39.
+//! Parts of rows: adjacent columns that a transaction reads without reading the other columns. An engine then need not
+//! access the rest of the row. For example, a row of CUSTOMER has 674 bytes, of which New-Order reads 39.
 
 use zerocopy::little_endian::{I16, I32, I64, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -14,7 +14,7 @@ use super::{Columns, Row, RowOf, TableDef};
 
 /// Adjacent columns of the rows of one table, with the same layout as in the row.
 pub trait Part: Columns {
-    /// The table of the rows.
+    /// Table of the rows.
     type Table: TableDef;
     /// Offset of the part in the row, in bytes.
     const AT: usize;
@@ -23,7 +23,7 @@ pub trait Part: Columns {
     fn of(row: &RowOf<Self::Table>) -> Self;
 }
 
-/// A part of the cold half. An update of the hot half can read it.
+/// A part of the cold half of a row. An update of the hot half can read this part.
 pub trait ColdPart: Part {
     /// Returns the part of a cold half.
     fn of_cold(cold: &<Self::Table as TableDef>::Cold) -> Self;
@@ -82,7 +82,7 @@ parts! {
         tax: I32,
     }
 
-    /// Columns that New-Order reads.
+    /// Columns of CUSTOMER that New-Order reads.
     CustomerTerms of Customer, CustomerHot, CustomerCold, from cold.discount {
         /// Discount (C_DISCOUNT), 1/10000.
         discount: I32,
@@ -96,7 +96,7 @@ parts! {
         last: Text<16>,
     }
 
-    /// Columns that Payment shows: all but C_DATA.
+    /// Cold columns of CUSTOMER that Payment outputs: all but C_DATA.
     CustomerDetails of Customer, CustomerHot, CustomerCold, from cold.discount {
         /// Discount (C_DISCOUNT), 1/10000.
         discount: I32,
@@ -118,7 +118,7 @@ parts! {
         address: Address,
     }
 
-    /// Columns of an item that an order shows.
+    /// Columns of ITEM that New-Order reads.
     ItemDetails of Item, (), ItemCold, from cold.price {
         /// Price of the item (I_PRICE), cents.
         price: I64,
@@ -130,7 +130,7 @@ parts! {
         data: Text<50>,
     }
 
-    /// No columns, for updates that read no cold column.
+    /// Empty part of CUSTOMER, for updates that read no cold column.
     CustomerHotOnly of Customer, CustomerHot, CustomerCold, from cold.discount {}
 
     /// S_QUANTITY.

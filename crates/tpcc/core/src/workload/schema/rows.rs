@@ -1,4 +1,4 @@
-//! The columns of each table. Money is in cents (`I64`), taxes and discounts in 1/10000 (`I32`).
+//! Columns of each table. Amounts of money are in cents (`I64`), taxes and discounts in 1/10000 (`I32`).
 
 use std::num::NonZeroU8;
 
@@ -13,15 +13,15 @@ use super::text::{LongText, Text};
 pub struct Timestamp(U64);
 
 impl Timestamp {
-    /// Null.
+    /// Null: no date.
     pub const NULL: Timestamp = Timestamp(U64::ZERO);
 
-    /// Creates a time from microseconds since 1970. 0 would be null, so it becomes 1.
+    /// Creates a time from microseconds since 1970. 0 is replaced by 1, because 0 is null.
     pub fn at(microseconds: u64) -> Timestamp {
         Timestamp(U64::new(microseconds.max(1)))
     }
 
-    /// Returns true if there is no date.
+    /// Returns true if the date is null.
     pub fn is_null(self) -> bool {
         self.0 == U64::ZERO
     }
@@ -220,7 +220,7 @@ columns! {
     }
 }
 
-/// C_CREDIT of a customer whose C_DATA records each payment.
+/// C_CREDIT of a customer with bad credit. Payment records each payment in C_DATA of such a customer.
 pub const BAD_CREDIT: [u8; 2] = *b"BC";
-/// C_CREDIT of other customers.
+/// C_CREDIT of a customer with good credit.
 pub const GOOD_CREDIT: [u8; 2] = *b"GC";

@@ -1,4 +1,4 @@
-//! Marker types of tables and indexes, and containers with one member for each.
+//! Marker types of tables and indexes, and containers with one member for each table or index.
 
 use super::keys::{
     AckKey, CustomerKey, CustomerNameKey, DistrictKey, HistoryKey, ItemKey, MetaKey, NewOrderKey, OrderCustomerKey,
@@ -67,7 +67,7 @@ tables! {
     Acknowledged acknowledged AckKey, AckHot, ();
 }
 
-/// Creates the members of a [`PerTable`].
+/// Constructor of the members of a [`PerTable`].
 pub trait TableMaker<F: TableFamily> {
     /// Error if a member could not be created.
     type Error;
@@ -113,7 +113,7 @@ macro_rules! indexes {
         }
 
         impl<F: IndexFamily> PerIndex<F> {
-            /// Creates each member with `maker`.
+            /// Creates each member with `maker`, in the order of the indexes' numbers.
             pub fn try_new<M: IndexMaker<F>>(maker: &mut M) -> Result<Self, M::Error> {
                 Ok(PerIndex { $($member: maker.make::<$name>()?),* })
             }
@@ -130,7 +130,7 @@ indexes! {
         |ik| OrderKey { w: ik.w, d: ik.d, o: ik.o };
 }
 
-/// Creates the members of a [`PerIndex`].
+/// Constructor of the members of a [`PerIndex`].
 pub trait IndexMaker<F: IndexFamily> {
     /// Error if a member could not be created.
     type Error;

@@ -1,4 +1,4 @@
-//! Text with a declared maximum width.
+//! Text columns with a declared maximum width.
 
 use std::fmt;
 
@@ -40,7 +40,8 @@ impl<const N: usize> Text<N> {
         &self.bytes[..usize::from(self.len).min(N)]
     }
 
-    /// Returns the characters, padded with zeros. The order is that of the texts, because no character is zero.
+    /// Returns the characters, padded with zeros. Padded texts sort in the same order as the texts, because no character is
+    /// zero.
     pub fn padded(&self) -> [u8; N] {
         self.bytes
     }
@@ -61,7 +62,7 @@ pub struct LongText {
 }
 
 impl LongText {
-    /// Declared width.
+    /// Declared width in characters.
     pub const WIDTH: usize = 500;
 
     /// Creates a text of `len` characters (at most [`Self::WIDTH`]) that `fill` writes.
@@ -77,7 +78,7 @@ impl LongText {
         &self.bytes[..usize::from(self.len.get()).min(Self::WIDTH)]
     }
 
-    /// Inserts `front` at the beginning and truncates the result to the declared width.
+    /// Inserts `front` at the beginning of the text and truncates the result to the declared width.
     pub fn prepend(&mut self, front: &[u8]) {
         let front = &front[..front.len().min(Self::WIDTH)];
         let old = self.as_bytes().len().min(Self::WIDTH - front.len());

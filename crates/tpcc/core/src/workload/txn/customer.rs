@@ -8,7 +8,8 @@ use crate::workload::ops::{Direction, Ops};
 use crate::workload::schema::keys::{CustomerKey, CustomerNameKey};
 use crate::workload::schema::tables::{Customer, CustomerByName};
 
-/// Finds a customer. Of the n customers with a last name, sorted by first name, it is number ceil(n/2), counted from 1.
+/// Finds the customer of a transaction. If n customers have the selected last name, returns number ceil(n/2) of them,
+/// counted from 1 in the order of first names.
 #[inline]
 pub fn find<O: Ops>(
     ops: &mut O,

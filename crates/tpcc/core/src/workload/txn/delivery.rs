@@ -1,8 +1,8 @@
 //! Delivery (2.7.4), as one transaction over all districts.
 //!
-//! With [`StepOrder::HotLast`], the order of steps is by table instead of by district: all orders are taken, then marked,
-//! then their lines are updated, then their customers. The rows of the next table are announced as a group before they are
-//! needed.
+//! With [`StepOrder::HotLast`], the order of steps is by table instead of by district: first all rows of NEW-ORDER are
+//! removed, then all orders are updated, then all order lines, then all customers. The rows of the next table are announced
+//! as a group before they are needed.
 
 use std::hint::black_box;
 
@@ -18,7 +18,7 @@ use crate::workload::schema::tables::{Customer, NewOrder, Order, OrderLine};
 /// Maximum number of districts of a warehouse.
 const MAX_DISTRICTS: usize = 10;
 
-/// Line of the result file.
+/// Output of a Delivery, for a line of the result file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DeliveryOutput {
     /// Delivered order of each district; `None` for a district that was skipped.
@@ -26,13 +26,13 @@ pub struct DeliveryOutput {
 }
 
 impl DeliveryOutput {
-    /// Number of districts without an undelivered order.
+    /// Returns the number of districts without an undelivered order.
     pub fn skipped(&self) -> usize {
         self.delivered.iter().filter(|o| o.is_none()).count()
     }
 }
 
-/// Runs the transaction except for its final commit or rollback.
+/// Runs a Delivery except for its final commit or rollback.
 pub(super) fn run<O: Ops>(ops: &mut O, steps: StepOrder, input: &DeliveryInput, scratch: &mut Scratch) -> TxnResult<O> {
     let out = &mut scratch.out.delivery;
     out.delivered.clear();
@@ -72,7 +72,8 @@ pub(super) fn run<O: Ops>(ops: &mut O, steps: StepOrder, input: &DeliveryInput, 
     Ok(Verdict::Commit)
 }
 
-/// Delivers the oldest order of a district; returns its number.
+/// Delivers the oldest undelivered order of a district. Returns the number of the order; `None` if there is no undelivered
+/// order.
 pub fn deliver_district<O: RowOps>(
     ops: &mut O,
     input: &DeliveryInput,
@@ -85,13 +86,13 @@ pub fn deliver_district<O: RowOps>(
     Ok(Some(order.o))
 }
 
-/// Removes the oldest NEW-ORDER row of a district; returns the key of its order.
+/// Removes the oldest NEW-ORDER row of a district. Returns the key of the order; `None` if there is no row.
 pub fn take_new_order<O: RowOps>(ops: &mut O, w: u32, d: u8) -> Result<Option<OrderKey>, Failure<O::Error>> {
     let (from, to) = NewOrderKey::range(w, d);
     Ok(ops.remove_first_row::<NewOrder>(&from, &to)?.map(|NewOrderKey { w, d, o }| OrderKey { w, d, o }))
 }
 
-/// Writes O_CARRIER_ID; returns the customer of the order.
+/// Writes O_CARRIER_ID. Returns the customer of the order.
 fn set_carrier<O: RowOps>(
     ops: &mut O,
     input: &DeliveryInput,
@@ -100,7 +101,7 @@ fn set_carrier<O: RowOps>(
     Ok(set_carrier_and_count_lines(ops, input, order)?.0)
 }
 
-/// Writes O_CARRIER_ID; returns the customer of the order, and the number of its lines.
+/// Writes O_CARRIER_ID. Returns the customer of the order, and the number of lines of the order.
 pub fn set_carrier_and_count_lines<O: RowOps>(
     ops: &mut O,
     input: &DeliveryInput,
@@ -115,7 +116,7 @@ pub fn set_carrier_and_count_lines<O: RowOps>(
     Ok((CustomerKey { w: order.w, d: order.d, c }, lines))
 }
 
-/// Writes OL_DELIVERY_D of all lines; returns the sum of OL_AMOUNT.
+/// Writes OL_DELIVERY_D of all lines of an order. Returns the sum of OL_AMOUNT.
 fn date_lines<O: RowOps>(ops: &mut O, input: &DeliveryInput, order: OrderKey) -> Result<i64, Failure<O::Error>> {
     let (from, to) = OrderLineKey::range(order.w, order.d, order.o, order.o);
     let mut sum = 0;
@@ -126,7 +127,7 @@ fn date_lines<O: RowOps>(ops: &mut O, input: &DeliveryInput, order: OrderKey) ->
     if lines == 0 { Err(Failure::missing::<OrderLine>(&from)) } else { Ok(sum) }
 }
 
-/// Writes OL_DELIVERY_D of a line; returns its OL_AMOUNT.
+/// Writes OL_DELIVERY_D of a line. Returns OL_AMOUNT of the line.
 pub fn date_line<O: RowOps>(
     ops: &mut O,
     input: &DeliveryInput,
@@ -141,7 +142,7 @@ pub fn date_line<O: RowOps>(
     .ok_or_else(|| Failure::missing::<OrderLine>(&key))
 }
 
-/// Adds the sum to C_BALANCE and counts the delivery.
+/// Adds `sum`, in cents, to C_BALANCE and increments C_DELIVERY_CNT.
 pub fn credit_customer<O: RowOps>(ops: &mut O, customer: CustomerKey, sum: i64) -> Result<(), Failure<O::Error>> {
     ops.update_row_part::<CustomerHotOnly, _>(&customer, |hot, _| {
         hot.balance.set(hot.balance.get().checked_add(sum).ok_or(Overflow("C_BALANCE"))?);

@@ -1,5 +1,6 @@
-//! New-Order with any number of lines (the TLS paper's NEW ORDER and NEW ORDER 150), in two forms: with lines in groups, as
-//! in an ordinary transaction, and divided into a head, lines, and a tail, so that lines can run ahead of the transaction.
+//! New-Order with any number of lines (the TLS paper's NEW ORDER and NEW ORDER 150), in two forms. In the first, groups of
+//! lines are processed together, as in an ordinary transaction. The second is divided into a begin, single lines, and an
+//! end, so that lines can run ahead of the transaction.
 
 use std::hint::black_box;
 
@@ -16,7 +17,7 @@ use crate::workload::schema::RowOf;
 use crate::workload::schema::keys::OrderLineKey;
 use crate::workload::schema::tables::OrderLine;
 
-/// Output of the terminal: the head and the lines. Also holds the rows to be inserted.
+/// Output fields of the transaction: the head of the order and the lines. Also contains the rows to be inserted.
 #[derive(Default)]
 pub struct LongOrderOutput {
     head: NewOrderOutput,
@@ -32,7 +33,8 @@ impl LongOrderOutput {
     }
 }
 
-/// Runs the transaction except for its final commit or rollback, with lines in groups and contended rows late.
+/// Runs the transaction except for its final commit or rollback. Processes lines in groups, and accesses contended rows as
+/// late as possible.
 pub fn run<O: Ops>(
     ops: &mut O,
     order: OrderInput<'_>,
@@ -66,7 +68,7 @@ pub fn run<O: Ops>(
     Ok(finish(out))
 }
 
-/// Runs all steps before the lines, in order; returns the order number.
+/// Runs all steps before the lines, in order. Returns the order number.
 pub fn begin<O: Ops>(ops: &mut O, order: OrderInput<'_>, out: &mut LongOrderOutput) -> Result<u32, Failure<O::Error>> {
     out.start(order);
     warehouse(ops, order, &mut out.head)?;
@@ -76,7 +78,7 @@ pub fn begin<O: Ops>(ops: &mut O, order: OrderInput<'_>, out: &mut LongOrderOutp
     Ok(out.head.o_id)
 }
 
-/// Runs a line; returns `None` if its item does not exist.
+/// Runs all steps of a line. Returns `None` if the item does not exist.
 pub fn run_line<O: RowOps>(
     ops: &mut O,
     order: OrderInput<'_>,
@@ -86,7 +88,8 @@ pub fn run_line<O: RowOps>(
     new_order::line(ops, order, o, i)
 }
 
-/// Adds the output of a line, in the order of lines; `None` for a line whose item does not exist.
+/// Adds the output of a line. Must be called in the order of the lines. `line` is `None` if the item of the line does not
+/// exist.
 pub fn add_line_output(out: &mut LongOrderOutput, line: Option<LineOutput>) {
     out.head.invalid |= line.is_none();
     out.lines.extend(line);

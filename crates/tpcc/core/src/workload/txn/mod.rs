@@ -1,7 +1,8 @@
-//! The five transactions (clause 2), written once against [`Ops`].
+//! The five transactions (clause 2), written once for all engines, against the trait [`Ops`].
 //!
 //! Each transaction reads every column that its profile lists, and produces every output field, even if the driver does not
-//! use it. Within the limits of data flow, the order of the steps in a profile is free: [`StepOrder`] selects it.
+//! use it. The specification does not prescribe the order of the steps in a profile beyond their data dependences;
+//! [`StepOrder`] selects an order.
 
 pub mod customer;
 pub mod delivery;
@@ -33,7 +34,7 @@ pub enum StepOrder {
 }
 
 impl StepOrder {
-    /// Name on the command line and in reports.
+    /// Returns the name on the command line and in reports.
     pub fn name(self) -> &'static str {
         match self {
             StepOrder::HotLast => "hot-last",
@@ -42,13 +43,13 @@ impl StepOrder {
     }
 }
 
-/// Requested end of a transaction. Both ends count as completed.
+/// Requested end of a transaction. Both a commit and a rollback count as completed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Verdict {
-    /// Commit.
+    /// Commit the transaction.
     Commit,
-    /// Roll back: the order contains an unused item number.
+    /// Roll the transaction back, because the order contains an unused item number.
     Rollback,
 }
 
@@ -80,7 +81,7 @@ impl<E> From<E> for Failure<E> {
 }
 
 impl<E> Failure<E> {
-    /// Error for a required row that does not exist.
+    /// Creates the error for a required row that does not exist.
     #[cold]
     fn missing<T: TableDef>(key: &T::Key) -> Self {
         Failure::Missing { table: T::TABLE, key: format!("{key:?}") }
@@ -111,7 +112,8 @@ impl<E: fmt::Display> fmt::Display for Failure<E> {
     }
 }
 
-/// A counter that would overflow. A closure returns it; it becomes a [`Failure::Full`].
+/// Column of a counter that would overflow. The closure of an update returns this error, which is converted to a
+/// [`Failure::Full`].
 struct Overflow(&'static str);
 
 impl Overflow {
@@ -130,26 +132,26 @@ pub struct Scratch {
     pub out: Outputs,
 }
 
-/// All output fields of the five transactions.
+/// Output fields of the five transactions.
 #[derive(Default)]
 pub struct Outputs {
-    /// New-Order.
+    /// Output of New-Order.
     pub new_order: new_order::NewOrderOutput,
-    /// Payment.
+    /// Output of Payment.
     pub payment: payment::PaymentOutput,
-    /// Order-Status.
+    /// Output of Order-Status.
     pub order_status: order_status::OrderStatusOutput,
-    /// Delivery.
+    /// Output of Delivery.
     pub delivery: delivery::DeliveryOutput,
-    /// Stock-Level.
+    /// Output of Stock-Level.
     pub stock_level: stock_level::StockLevelOutput,
 }
 
-/// Result of a transaction.
+/// Result of running a transaction up to its commit or rollback.
 pub type TxnResult<O> = Result<Verdict, Failure<<O as Read>::Error>>;
 
-/// Runs the transaction of `input` except for its end. The caller commits or rolls back as the verdict says, and rolls back
-/// after a failure.
+/// Runs the transaction of `input` except for its final commit or rollback. The caller commits or rolls back according to
+/// the verdict, and rolls back after a failure.
 #[inline]
 pub fn run<O: Ops>(ops: &mut O, steps: StepOrder, input: &Input, scratch: &mut Scratch) -> TxnResult<O> {
     match input {
@@ -162,7 +164,7 @@ pub fn run<O: Ops>(ops: &mut O, steps: StepOrder, input: &Input, scratch: &mut S
 }
 
 impl Input {
-    /// Number of iterations of the transaction's loop.
+    /// Returns the number of iterations of the transaction's loop.
     pub fn items(&self) -> u64 {
         match self {
             Input::NewOrder(input) => input.order().lines.len() as u64,
@@ -172,7 +174,7 @@ impl Input {
         }
     }
 
-    /// Kind of the transaction.
+    /// Returns the kind of the transaction.
     pub fn kind(&self) -> Kind {
         match self {
             Input::NewOrder(_) => Kind::NewOrder,

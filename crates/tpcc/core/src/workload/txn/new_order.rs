@@ -1,8 +1,8 @@
 //! New-Order (2.4.2).
 //!
 //! With [`StepOrder::HotLast`], the district's next order number, on which all orders of a district contend, is taken after
-//! customer, items and stock. An order with an unused item number does all its work before it is rolled back: that number is
-//! not checked beforehand, and a missing item does not end the other lines.
+//! customer, items and stock. An order with an unused item number does all its work before it is rolled back: item numbers
+//! are not checked beforehand, and a missing item does not stop the processing of the other lines.
 
 use std::hint::black_box;
 
@@ -22,7 +22,7 @@ use crate::workload::schema::tables::{Customer, District, NewOrder, Order, Order
 use crate::workload::schema::text::Text;
 use crate::workload::schema::{Row, RowOf};
 
-/// Output of the terminal.
+/// Output fields of New-Order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewOrderOutput {
     /// W_ID, D_ID, C_ID.
@@ -41,15 +41,15 @@ pub struct NewOrderOutput {
     pub w_tax: i32,
     /// D_TAX, 1/10000.
     pub d_tax: i32,
-    /// Total amount in cents.
+    /// Total amount of the order, in cents.
     pub total: i64,
-    /// Lines; their number is O_OL_CNT. Not shown if `invalid`.
+    /// Lines of the order. The number of lines is O_OL_CNT. The terminal does not show the lines if `invalid`.
     pub lines: ArrayVec<LineOutput, MAX_LINES>,
-    /// True if the message is "Item number is not valid".
+    /// True if the terminal shows the message "Item number is not valid".
     pub invalid: bool,
 }
 
-/// One line of the order.
+/// Output fields of one line of the order.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LineOutput {
     /// OL_SUPPLY_W_ID.
@@ -62,7 +62,7 @@ pub struct LineOutput {
     pub quantity: u8,
     /// S_QUANTITY after the order.
     pub stock: i16,
-    /// B if both item and stock are ORIGINAL, otherwise G.
+    /// Brand: `B` if both I_DATA and S_DATA contain ORIGINAL, otherwise `G`.
     pub brand: u8,
     /// I_PRICE, cents.
     pub price: i64,
@@ -89,7 +89,7 @@ impl Default for NewOrderOutput {
 }
 
 impl NewOrderOutput {
-    /// Sets the fields that are known from the start.
+    /// Sets the output fields that are known from the input.
     pub fn start(&mut self, order: OrderInput<'_>) {
         self.invalid = false;
         self.customer = order.customer;
@@ -97,7 +97,7 @@ impl NewOrderOutput {
     }
 }
 
-/// Runs the transaction except for its final commit or rollback.
+/// Runs a New-Order except for its final commit or rollback.
 pub(super) fn run<O: Ops>(ops: &mut O, steps: StepOrder, input: &NewOrderInput, scratch: &mut Scratch) -> TxnResult<O> {
     let (rows, out) = (&mut scratch.lines, &mut scratch.out.new_order);
     let order = input.order();
@@ -141,21 +141,21 @@ pub(super) fn run<O: Ops>(ops: &mut O, steps: StepOrder, input: &NewOrderInput, 
     Ok(if out.invalid { Verdict::Rollback } else { Verdict::Commit })
 }
 
-/// Announces the rows of an order except those of its lines. The customer's row is prefetched together with the rows of the
-/// next statement on several rows.
+/// Announces the rows that an order accesses, except the rows of its lines. The customer's row is prefetched together with
+/// the rows of the next statement on several rows.
 pub(super) fn prefetch<O: Ops>(ops: &mut O, order: OrderInput<'_>) {
     let CustomerKey { w, d, .. } = order.customer;
-    // Any order number is suitable.
+    // The prefetch ignores the last column of the key, so any order number is suitable.
     ops.prefetch_insert::<NewOrder>(&NewOrderKey { w, d, o: 0 });
     ops.prefetch_insert::<Order>(&OrderKey { w, d, o: 0 });
     ops.prefetch_insert::<OrderLine>(&OrderLineKey { w, d, o: 0, number: 0 });
     ops.prefetch_along::<CustomerTerms>(&order.customer);
 }
 
-/// Returns the numbers of the lines, sorted by stock row: every transaction locks stock rows in this order.
+/// Returns the line positions sorted by stock row. Every transaction locks stock rows in this order, which avoids deadlocks.
 pub(super) fn by_stock(lines: &[LineInput]) -> impl Iterator<Item = usize> + use<> {
-    // The sort key is warehouse, item, line: lines with equal stock rows keep their order. It is packed into one machine
-    // word, which is compared without a branch.
+    // The sort key consists of warehouse, item and line, so that lines with equal stock rows keep their order. The key is
+    // packed into one machine word, which is compared without a branch.
     let packed = |(i, line): (usize, &LineInput)| {
         debug_assert!(line.item >> ITEM_BITS == 0);
         u64::from(line.supply_w) << 32 | u64::from(line.item) << LINE_BITS | i as u64
@@ -226,7 +226,7 @@ pub(super) fn insert_order<O: Ops>(ops: &mut O, order: OrderInput<'_>, o: u32) -
     Ok(())
 }
 
-/// Runs all steps of line number `i` of order `o`; returns `None` if the item does not exist.
+/// Runs all steps of line number `i` of order `o`. Returns `None` if the item does not exist.
 pub(super) fn line<O: RowOps>(
     ops: &mut O,
     order: OrderInput<'_>,
@@ -243,15 +243,15 @@ pub(super) fn line<O: RowOps>(
     Ok(Some(output))
 }
 
-/// Reads I_PRICE, I_NAME and I_DATA; returns false if the item does not exist. The brand is provisional: it considers the
-/// item, but not the stock.
+/// Reads I_PRICE, I_NAME and I_DATA. Returns false if the item does not exist. The brand in the output is provisional: it
+/// depends on I_DATA, but not yet on S_DATA.
 pub(super) fn item<O: RowOps>(ops: &mut O, line: &LineInput) -> Result<(LineOutput, bool), Failure<O::Error>> {
     let mut output = LineOutput::of(line);
     let found = ops.row_part::<ItemDetails, _>(&ItemKey { i: line.item }, |item| output.show(item))?;
     Ok((output, found.is_some()))
 }
 
-/// As [`item`], for all lines; returns true for each line whose item exists.
+/// Does the work of [`item`] for all lines. Returns true for each line whose item exists.
 pub(super) fn items<O: Ops>(
     ops: &mut O,
     lines: &[LineInput],
@@ -268,7 +268,7 @@ pub(super) fn items<O: Ops>(
 }
 
 impl LineOutput {
-    /// Creates the output with the fields of the input.
+    /// Creates the output of a line from its input.
     fn of(line: &LineInput) -> LineOutput {
         LineOutput {
             supply_w: line.supply_w,
@@ -282,7 +282,8 @@ impl LineOutput {
         }
     }
 
-    /// Sets the fields of the item. The brand is provisional: it considers the item, but not the stock.
+    /// Sets the output fields that depend on the item. The brand is provisional: it depends on I_DATA, but not yet on
+    /// S_DATA.
     fn show(&mut self, item: &ItemDetails) {
         self.name = item.name;
         self.price = item.price.get();
@@ -291,7 +292,7 @@ impl LineOutput {
     }
 }
 
-/// Takes the line's quantity from stock; returns S_DIST_xx of the order's district.
+/// Subtracts the line's quantity from the stock. Returns S_DIST_xx of the order's district.
 fn stock<O: RowOps>(ops: &mut O, customer: CustomerKey, line: &mut LineOutput) -> Result<[u8; 24], Failure<O::Error>> {
     let key = StockKey { w: line.supply_w, i: line.item };
     let is_remote = line.supply_w != customer.w;
@@ -309,7 +310,7 @@ fn stock<O: RowOps>(ops: &mut O, customer: CustomerKey, line: &mut LineOutput) -
     Ok(dist_info)
 }
 
-/// As [`stock`], for the lines `by_stock`, in that order.
+/// Does the work of [`stock`] for the lines at the positions `by_stock`, in the order of these positions.
 pub(super) fn stocks<O: Ops>(
     ops: &mut O,
     order: OrderInput<'_>,
@@ -372,7 +373,7 @@ pub(super) fn order_line(
     (OrderLineKey { w, d, o, number: i as u8 + 1 }, Row { hot: OrderLineHot { delivery_d: Timestamp::NULL }, cold })
 }
 
-/// sum(OL_AMOUNT) * (1 - C_DISCOUNT) * (1 + W_TAX + D_TAX), rounded to the cent.
+/// Returns the total amount, sum(OL_AMOUNT) * (1 - C_DISCOUNT) * (1 + W_TAX + D_TAX), rounded to the cent.
 pub fn total(out: &NewOrderOutput, lines: &[LineOutput]) -> i64 {
     let sum: i64 = lines.iter().map(|line| line.amount).sum();
     let scaled = sum * i64::from(10_000 - out.discount) * i64::from(10_000 + out.w_tax + out.d_tax);

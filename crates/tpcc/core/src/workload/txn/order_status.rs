@@ -15,7 +15,7 @@ use crate::workload::schema::rows::Timestamp;
 use crate::workload::schema::tables::{Customer, Order, OrderByCustomer, OrderLine};
 use crate::workload::schema::text::Text;
 
-/// Output of the terminal.
+/// Output fields of Order-Status.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OrderStatusOutput {
     /// C_W_ID, C_D_ID, C_ID.
@@ -32,13 +32,13 @@ pub struct OrderStatusOutput {
     pub o_id: u32,
     /// O_ENTRY_D.
     pub entry_d: Timestamp,
-    /// O_CARRIER_ID, blank while undelivered.
+    /// O_CARRIER_ID; `None` while the order is undelivered.
     pub carrier: Option<NonZeroU8>,
     /// Lines of the order.
     pub lines: ArrayVec<OrderedLine, MAX_LINES>,
 }
 
-/// One line of the order.
+/// Output fields of one line of the order.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OrderedLine {
     /// OL_SUPPLY_W_ID.
@@ -49,7 +49,7 @@ pub struct OrderedLine {
     pub quantity: u8,
     /// OL_AMOUNT, cents.
     pub amount: i64,
-    /// OL_DELIVERY_D, blank while undelivered.
+    /// OL_DELIVERY_D; null while the order is undelivered.
     pub delivery_d: Timestamp,
 }
 
@@ -69,7 +69,7 @@ impl Default for OrderStatusOutput {
     }
 }
 
-/// Runs the transaction except for its final commit or rollback.
+/// Runs an Order-Status except for its final commit or rollback.
 pub(super) fn run<O: Ops>(ops: &mut O, input: &OrderStatusInput, scratch: &mut Scratch) -> TxnResult<O> {
     let (order, _) = newest_order(ops, input, scratch)?;
     let out = &mut scratch.out.order_status;

@@ -1,8 +1,8 @@
 //! Payment (2.5.2).
 //!
 //! With [`StepOrder::HotLast`], D_YTD and W_YTD, on which all payments of a district and a warehouse contend, are updated
-//! after the customer. The row of HISTORY is inserted after them, because H_DATA contains the names of the warehouse and the
-//! district.
+//! after the customer. The HISTORY row is inserted after these updates, because H_DATA contains the names of the warehouse
+//! and the district.
 
 use std::hint::black_box;
 
@@ -19,12 +19,12 @@ use crate::workload::schema::rows::{Address, BAD_CREDIT, CustomerCold, CustomerH
 use crate::workload::schema::tables::{Customer, District, History, Warehouse};
 use crate::workload::schema::text::Text;
 
-/// Output of the terminal.
+/// Output fields of Payment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PaymentOutput {
-    /// All fields of fixed size; `None` before the first Payment.
+    /// Output fields of fixed size; `None` before the first Payment.
     pub fields: Option<PaymentFields>,
-    /// The first 200 characters of C_DATA, for bad credit.
+    /// First 200 characters of C_DATA if the customer has bad credit.
     pub data: CustomerData,
 }
 
@@ -34,7 +34,7 @@ pub type CustomerData = ArrayVec<u8, 200>;
 /// Output fields of fixed size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PaymentFields {
-    /// The paying customer.
+    /// Columns of the customer of the payment.
     pub payer: Payer,
     /// W_STREET_1 .. W_ZIP.
     pub w_address: Address,
@@ -46,7 +46,7 @@ pub struct PaymentFields {
     pub date: Timestamp,
 }
 
-/// Columns of the paying customer.
+/// Columns of the customer of the payment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Payer {
     /// C_W_ID, C_D_ID, C_ID.
@@ -76,7 +76,7 @@ pub struct Payer {
 /// Name and address of a warehouse or district.
 pub type NameAndAddress = (Text<10>, Address);
 
-/// Runs the transaction except for its final commit or rollback.
+/// Runs a Payment except for its final commit or rollback.
 pub(super) fn run<O: Ops>(ops: &mut O, steps: StepOrder, input: &PaymentInput, scratch: &mut Scratch) -> TxnResult<O> {
     let (warehouse, district, payer) = match steps {
         StepOrder::HotLast => {
@@ -95,7 +95,7 @@ pub(super) fn run<O: Ops>(ops: &mut O, steps: StepOrder, input: &PaymentInput, s
     finish(ops, input, warehouse, district, payer, scratch)
 }
 
-/// Inserts the payment's row of HISTORY, which combines the values read before, and produces the output.
+/// Inserts the HISTORY row of the payment, which combines the values read before, and sets the output fields.
 pub fn finish<O: Ops>(
     ops: &mut O,
     input: &PaymentInput,
@@ -127,7 +127,7 @@ pub fn finish<O: Ops>(
     Ok(Verdict::Commit)
 }
 
-/// Adds the amount to W_YTD; returns the warehouse's name and address.
+/// Adds the amount to W_YTD. Returns the warehouse's name and address.
 pub fn update_warehouse<O: RowOps>(ops: &mut O, input: &PaymentInput) -> Result<NameAndAddress, Failure<O::Error>> {
     let key = WarehouseKey { w: input.w };
     ops.update_row::<Warehouse, _>(&key, |hot, cold| {
@@ -138,7 +138,7 @@ pub fn update_warehouse<O: RowOps>(ops: &mut O, input: &PaymentInput) -> Result<
     .map_err(|o: Overflow| o.of::<Warehouse, _>())
 }
 
-/// Adds the amount to D_YTD; returns the district's name and address.
+/// Adds the amount to D_YTD. Returns the district's name and address.
 pub fn update_district<O: RowOps>(ops: &mut O, input: &PaymentInput) -> Result<NameAndAddress, Failure<O::Error>> {
     let key = DistrictKey { w: input.w, d: input.d };
     ops.update_row::<District, _>(&key, |hot, cold| {
@@ -149,7 +149,8 @@ pub fn update_district<O: RowOps>(ops: &mut O, input: &PaymentInput) -> Result<N
     .map_err(|o: Overflow| o.of::<District, _>())
 }
 
-/// Books the amount for the customer. For bad credit, `data` receives the first characters of C_DATA.
+/// Updates the customer's balance and payment counters by the amount. If the customer has bad credit, `data` receives the
+/// first characters of C_DATA.
 pub fn update_customer<O: RowOps>(
     ops: &mut O,
     input: &PaymentInput,
@@ -191,17 +192,17 @@ fn pay(hot: &mut CustomerHot, amount: i64) -> Result<(), Overflow> {
     Ok(())
 }
 
-/// Inserts the payment's record at the beginning of C_DATA; copies the first characters of the result to `shown`.
+/// Inserts the text record of the payment at the beginning of C_DATA. Copies the first characters of the result to `shown`.
 fn prepend_record(cold: &mut CustomerCold, front: &[u8], shown: &mut CustomerData) {
     cold.data.prepend(front);
     shown.clear();
     shown.extend(cold.data.as_bytes().iter().take(200).copied());
 }
 
-/// Maximum length of a record: six numbers of at most ten digits, cents, blanks.
+/// Maximum length of the text record of a payment: six numbers of at most ten digits, cents, and blanks.
 const RECORD: usize = 80;
 
-/// Returns C_ID, C_D_ID, C_W_ID, D_ID, W_ID, H_AMOUNT as text.
+/// Returns the text record of a payment: C_ID, C_D_ID, C_W_ID, D_ID, W_ID, H_AMOUNT.
 fn record(key: CustomerKey, input: &PaymentInput) -> ArrayVec<u8, RECORD> {
     let mut text = ArrayVec::new();
     for number in [key.c, u32::from(key.d), key.w, u32::from(input.d), input.w] {

@@ -12,7 +12,7 @@ use crate::workload::schema::keys::{DistrictKey, OrderLineKey, StockKey};
 use crate::workload::schema::parts::StockQuantity;
 use crate::workload::schema::tables::{District, OrderLine, Stock};
 
-/// Output of the terminal.
+/// Output fields of Stock-Level.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StockLevelOutput {
     /// W_ID.
@@ -21,18 +21,18 @@ pub struct StockLevelOutput {
     pub d: u8,
     /// Threshold, as entered at the terminal.
     pub threshold: i16,
-    /// Number of distinct items of the last orders with stock below the threshold.
+    /// Number of distinct items in the recent orders whose stock is below the threshold.
     pub low_stock: u32,
 }
 
-/// Number of recent orders that are examined.
+/// Number of recent orders whose items are examined.
 pub const ORDERS: u32 = 20;
 
 /// Number of stock rows announced at a time: enough to overlap their cache misses, few enough to stay in the first-level
 /// cache.
 const GROUP: usize = 16;
 
-/// Runs the transaction except for its final commit or rollback.
+/// Runs a Stock-Level except for its final commit or rollback.
 pub(super) fn run<O: Ops>(ops: &mut O, input: &StockLevelInput, scratch: &mut Scratch) -> TxnResult<O> {
     let next = next_order(ops, input)?;
     let items = &mut scratch.items;
@@ -43,7 +43,7 @@ pub(super) fn run<O: Ops>(ops: &mut O, input: &StockLevelInput, scratch: &mut Sc
     Ok(Verdict::Commit)
 }
 
-/// Sets the output.
+/// Sets the output fields.
 pub fn set_output(input: &StockLevelInput, low_stock: u32, scratch: &mut Scratch) {
     let StockLevelInput { w, d, threshold } = *input;
     let out = &mut scratch.out.stock_level;
@@ -57,7 +57,7 @@ pub fn next_order<O: RowOps>(ops: &mut O, input: &StockLevelInput) -> Result<u32
     ops.row::<District, _>(&key, |row| row.hot.next_o_id.get())?.ok_or_else(|| Failure::missing::<District>(&key))
 }
 
-/// Collects the distinct items of the orders `first..=last`.
+/// Collects the distinct item numbers of the orders `first..=last`.
 pub fn ordered_items<O: RowOps>(
     ops: &mut O,
     input: &StockLevelInput,

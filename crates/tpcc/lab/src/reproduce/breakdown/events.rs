@@ -1,25 +1,25 @@
-//! Counted events of a transaction, from which its time is modelled.
+//! Numbers of counted events per transaction, from which the time of a transaction is modelled.
 
 use crate::reproduce::cachegrind::Counts;
 
-/// Counted events of a transaction.
+/// Numbers of counted events per transaction.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(crate) struct Events {
     pub instructions: f64,
-    /// Data reads.
+    /// Number of data reads.
     pub reads: f64,
-    /// Instruction fetches that miss the first level, and the second.
+    /// Number of instruction fetches that miss the first level, and number that also miss the second.
     pub fetches: [f64; 2],
-    /// Data reads that miss the first level, the second, and the third.
+    /// Number of data reads that miss the first level, the second, and the third.
     pub misses: [f64; 3],
-    /// Pages that are not in the first translation buffer, and in neither.
+    /// Number of translations that are not in the first translation buffer, and number that are in neither buffer.
     pub pages: [f64; 2],
     pub mispredicts: f64,
 }
 
 impl Events {
-    /// Events from counts of the same code with [`SECOND_LEVEL`](super::SECOND_LEVEL), with
-    /// [`THIRD_LEVEL`](super::THIRD_LEVEL), and with pages.
+    /// Converts counts of the same code: with the caches [`SECOND_LEVEL`](super::SECOND_LEVEL), with the caches
+    /// [`THIRD_LEVEL`](super::THIRD_LEVEL), and with pages in place of lines.
     pub(crate) fn of_counts(second: &Counts, third: &Counts, pages: &Counts) -> Events {
         Events {
             instructions: second.instructions,

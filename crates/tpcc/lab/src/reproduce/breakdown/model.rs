@@ -20,10 +20,10 @@ use super::overlap::ExposedCosts;
 use super::probe::Probe;
 use crate::reproduce::report::Spread;
 
-/// Rows of Table 3.
+/// Names of the rows of Table 3.
 pub(crate) const SOURCES: [&str; 4] = ["L1 hit latency", "L2 hit latency", "L3 hit latency", "L3 miss latency"];
 
-/// Nanoseconds of a transaction by the paper's categories.
+/// Nanoseconds of a transaction in each of the paper's categories.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(crate) struct Breakdown {
     pub fe: f64,
@@ -34,33 +34,33 @@ pub(crate) struct Breakdown {
 }
 
 impl Breakdown {
-    /// Parts by name, in the order of Table 2.
+    /// Returns the parts with their names, in the order of Table 2.
     pub(crate) fn parts(&self) -> [(&'static str, f64); 5] {
         [("FE", self.fe), ("GR", self.gr), ("TLB", self.tlb), ("OTH", self.oth), ("NOT", self.not)]
     }
 
-    /// Sum of all parts.
+    /// Returns the sum of all parts, in nanoseconds.
     pub(crate) fn sum(&self) -> f64 {
         self.parts().iter().map(|(_, ns)| ns).sum()
     }
 
-    /// Relative error of the sum against the measured time.
+    /// Returns the relative error of the sum against the measured time.
     pub(crate) fn error(&self, measured_ns: f64) -> f64 {
         (self.sum() - measured_ns).abs() / measured_ns
     }
 }
 
-/// Costs of events.
+/// Measured costs of events.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Model {
-    /// Latencies.
+    /// Latencies of caches, translation buffers and branches.
     pub probe: Probe,
     /// Costs beside other work, at the event density of the modelled code.
     pub exposed: ExposedCosts,
 }
 
 impl Model {
-    /// Median of several measurements, for each cost; without measurements all costs are 0.
+    /// Returns the median of several measurements, for each cost separately. Without measurements, all costs are 0.
     pub(crate) fn median(of: &[Model]) -> Model {
         let middle = |cost: &dyn Fn(&Model) -> f64| Spread::of(of.iter().map(cost)).map_or(0.0, |spread| spread.mid);
         Model {
@@ -83,7 +83,7 @@ impl Model {
         }
     }
 
-    /// Breakdown of the time of these events.
+    /// Computes the breakdown of the time of these events.
     pub(crate) fn breakdown(&self, events: &Events) -> Breakdown {
         let Probe { l2, l3, branch, .. } = self.probe;
         let ExposedCosts { instruction, fetch, reads: [second, third, memory], pages: [second_tlb, walk] } =
@@ -100,7 +100,7 @@ impl Model {
         }
     }
 
-    /// Table 3: sources of data, as shares of the time of all reads without overlap.
+    /// Computes Table 3: the share of each source of data in the time of all reads, without overlap.
     pub(crate) fn sources(&self, events: &Events) -> [(&'static str, f64); 4] {
         let Probe { l1, l2, l3, memory, .. } = self.probe;
         let [d1, d2, d3] = events.misses;

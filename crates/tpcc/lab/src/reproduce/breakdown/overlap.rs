@@ -14,15 +14,16 @@ use super::small_pages::SmallPages;
 use crate::filler;
 use tpcc_core::workload::generate::Random;
 
-/// Number of lines that are read together: rows of the tables whose pages miss (item, district, stock, customer) have 2 to
-/// 11.
+/// Number of lines that are read together. Rows of the tables whose pages miss (item, district, stock, customer) have 2 to
+/// 11 lines.
 const GROUP_LINES: usize = 4;
 /// Size of a line and of a small page, in words of eight bytes.
 const LINE: usize = 8;
 const PAGE: usize = 512;
-/// Number of pages whose lines are read before those of other pages: a first-level translation buffer holds as many.
+/// Number of pages whose lines are read before the lines of other pages. A first-level translation buffer holds this number
+/// of pages.
 const WINDOW: usize = 32;
-/// Sizes in bytes of blocks that fit into the first, second and third level, and of one that fits into none.
+/// Sizes in bytes of blocks that fit into the first, second and third level of cache, and of a block that fits into none.
 const LEVELS: [usize; 4] = [16 << 10, 512 << 10, 3 << 20, 128 << 20];
 /// Approximate duration of a measurement, in nanoseconds.
 const MEASUREMENT_NS: f64 = 2e7;
@@ -32,18 +33,19 @@ const REPETITIONS: usize = 5;
 /// Costs of events beside other work, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(crate) struct ExposedCosts {
-    /// An instruction at the issue width of the core.
+    /// Cost of an instruction at the issue width of the core.
     pub instruction: f64,
-    /// A line of code from the second level, in straight-line code.
+    /// Cost of a line of code from the second level, in straight-line code.
     pub fetch: f64,
-    /// A read from the second level, the third, memory.
+    /// Cost of a read from the second level, from the third level, and from memory.
     pub reads: [f64; 3],
-    /// An address translation that hits the second translation buffer, and one that misses both.
+    /// Cost of an address translation that hits the second translation buffer, and of one that misses both buffers.
     pub pages: [f64; 2],
 }
 
 impl ExposedCosts {
-    /// Measures the costs at the density of these events, in a few seconds. None on targets without code for it.
+    /// Measures the costs at the density of these events, in a few seconds. Returns `None` on targets without code for the
+    /// measurement.
     pub(crate) fn measure(events: &Events) -> Option<ExposedCosts> {
         let _small = SmallPages::force();
         (filler::ROUND > 0).then(|| {
@@ -60,7 +62,7 @@ impl ExposedCosts {
         })
     }
 
-    /// Costs for a report.
+    /// Returns the costs as JSON for a report.
     pub(crate) fn json(&self) -> Value {
         let ExposedCosts { instruction, fetch, reads: [second, third, memory], pages: [second_tlb, walk] } = self;
         json!({
@@ -69,7 +71,7 @@ impl ExposedCosts {
         })
     }
 
-    /// Costs for a sentence.
+    /// Formats the costs for a sentence.
     pub(crate) fn in_words(&self) -> String {
         let ExposedCosts { instruction, fetch, reads: [second, third, memory], pages: [second_tlb, walk] } = self;
         format!(
@@ -79,7 +81,7 @@ impl ExposedCosts {
     }
 }
 
-/// Minimum time of a repetition of `work(n)`, which repeats something `n` times, in nanoseconds.
+/// Returns the minimum time of a repetition in nanoseconds. `work(n)` repeats the measured operation `n` times.
 fn least(mut work: impl FnMut(u64)) -> f64 {
     let mut time = |n: u64| {
         let begun = Instant::now();
@@ -97,32 +99,34 @@ fn instruction_ns() -> f64 {
     least(|n| (0..n).for_each(|_| filler::mixed(ROUNDS, &mut memory))) / (ROUNDS * filler::ROUND) as f64
 }
 
-/// Time of a 64-byte line of code, in code that is larger than the first level.
+/// Measures the time of a 64-byte line of code, in code that is larger than the first level, in nanoseconds.
 fn fetch_ns() -> f64 {
     least(|n| (0..n).for_each(|_| filler::run())) / filler::LINES as f64
 }
 
-/// Cost of a read from a block of this size, with one read every `apart` instructions, in groups of [`GROUP_LINES`].
+/// Measures the cost of a read from a block of `bytes` bytes, in nanoseconds. There is one read every `apart` instructions,
+/// in groups of [`GROUP_LINES`].
 fn read_ns(bytes: usize, apart: f64) -> f64 {
     let rounds = rounds(apart * GROUP_LINES as f64);
     let of = |bytes: usize| {
         let groups = bytes / (8 * LINE * GROUP_LINES);
-        // Window by window of pages, so that all translations are present.
+        // Each window of pages is read completely before the next window, so that all translations are present.
         let order = order(groups, WINDOW * PAGE / (LINE * GROUP_LINES));
         grouped(&order, LINE * GROUP_LINES, GROUP_LINES, rounds)
     };
     ((of(bytes) - of(LEVELS[0])) / GROUP_LINES as f64).max(0.0)
 }
 
-/// Cost of a line in one of `pages` pages, with one line every `apart` instructions.
+/// Measures the cost of a read of a line in one of `pages` pages, in nanoseconds. There is one read every `apart`
+/// instructions.
 fn page_ns(pages: usize, apart: f64) -> f64 {
     let order = order(pages, pages);
-    // Baseline: as many adjacent lines are in the same level of the caches and in few pages.
+    // Baseline: the same number of adjacent lines, which are in the same level of the caches and in few pages.
     let near = grouped(&order, LINE, 1, rounds(apart));
     (grouped(&order, PAGE + LINE, 1, rounds(apart)) - near).max(0.0)
 }
 
-/// Numbers from 0, shuffled within windows.
+/// Returns the numbers from 0 to `count` - 1, shuffled within windows of `window` numbers.
 fn order(count: usize, window: usize) -> Vec<u32> {
     let mut order: Vec<u32> = (0..count as u32).collect();
     let mut random = Random::stream(11, count as u64);
@@ -130,14 +134,14 @@ fn order(count: usize, window: usize) -> Vec<u32> {
     order
 }
 
-/// Number of rounds of [`filler::mixed`] that have `instructions` instructions. The limit is a distance beyond which reads
-/// do not overlap in any core.
+/// Returns the number of rounds of [`filler::mixed`] that have `instructions` instructions, up to a limit. Reads at a
+/// distance of the limit do not overlap in any core.
 fn rounds(instructions: f64) -> u64 {
     (instructions.min(8192.0) / filler::ROUND.max(1) as f64).max(1.0) as u64
 }
 
-/// Nanoseconds of one turn: instructions, then reads of `group_lines` consecutive lines of the next group. Groups are
-/// `stride` words apart.
+/// Measures one turn in nanoseconds: `rounds` rounds of instructions, then reads of `group_lines` consecutive lines of the
+/// next group. Groups are `stride` words apart.
 fn grouped(order: &[u32], stride: usize, group_lines: usize, rounds: u64) -> f64 {
     let block = vec![1_u64; order.len() * stride + group_lines * LINE];
     let (mut at, mut sum, mut memory) = (0, 0, [0; 8]);

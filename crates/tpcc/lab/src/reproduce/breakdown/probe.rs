@@ -9,30 +9,30 @@ use serde_json::{Value, json};
 use super::small_pages::SmallPages;
 use tpcc_core::workload::generate::Random;
 
-/// Bytes of a line and of a small page.
+/// Size of a line and of a small page, in bytes.
 const LINE: usize = 64;
 const PAGE: usize = 4096;
-/// Number of pages whose lines are visited before those of other pages: a first-level translation buffer holds as many, so
-/// that walks are rare.
+/// Number of pages whose lines are visited before the lines of other pages. A first-level translation buffer holds this
+/// number of pages, so that page walks are rare.
 const WINDOW: usize = 32;
-/// Number of steps of a measurement, and of measurements.
+/// Number of steps of a measurement, and number of measurements.
 const STEPS: usize = 1 << 20;
 const REPETITIONS: usize = 5;
 
-/// Costs in nanoseconds. A latency is the time from the address to the value.
+/// Costs of events in nanoseconds. A latency is the time from the address to the value.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Probe {
-    /// A cycle.
+    /// Duration of a cycle.
     pub cycle: f64,
     pub l1: f64,
     pub l2: f64,
     pub l3: f64,
     pub memory: f64,
-    /// A mispredicted branch.
+    /// Cost of a mispredicted branch.
     pub branch: f64,
-    /// A page in the second-level translation buffer, but not in the first.
+    /// Cost of a translation that is in the second-level translation buffer, but not in the first.
     pub second_tlb: f64,
-    /// A page in neither buffer: a walk.
+    /// Cost of a page walk: the translation is in neither buffer.
     pub walk: f64,
 }
 
@@ -42,7 +42,7 @@ impl Probe {
         let _small = SmallPages::force();
         let by_lines = |bytes: usize| chase(&lines(bytes));
         let (l1, l2) = (by_lines(16 << 10), by_lines(512 << 10));
-        // One line of each page: 384 lines fit into the first level of the cache, 8,192 into the second.
+        // One line of each page is read: 384 lines fit into the first level of the cache, 8,192 into the second.
         let (near, far) = (chase(&pages(384)), chase(&pages(8 << 10)));
         Probe {
             cycle: cycle(),
@@ -56,7 +56,7 @@ impl Probe {
         }
     }
 
-    /// Costs for a report.
+    /// Returns the costs as JSON for a report.
     pub(crate) fn json(&self) -> Value {
         let Probe { cycle, l1, l2, l3, memory, branch, second_tlb, walk } = self;
         json!({
@@ -65,7 +65,7 @@ impl Probe {
         })
     }
 
-    /// Costs for a sentence.
+    /// Formats the costs for a sentence.
     pub(crate) fn in_words(&self) -> String {
         let Probe { cycle, l1, l2, l3, memory, branch, second_tlb, walk } = self;
         format!(
@@ -75,12 +75,12 @@ impl Probe {
     }
 }
 
-/// Minimum of several measurements: disturbances only add time.
+/// Returns the minimum of several measurements, because disturbances only add time.
 fn least(mut ns: impl FnMut() -> f64) -> f64 {
     (0..REPETITIONS).map(|_| ns()).fold(f64::INFINITY, f64::min)
 }
 
-/// A chain through all lines of a block, window by window of pages, in random order within each.
+/// Creates a chain through all lines of a block, window by window of pages. Lines are in random order within each window.
 fn lines(bytes: usize) -> Chain {
     let words = LINE / size_of::<u32>();
     let mut order: Vec<usize> = (0..bytes / LINE).collect();
@@ -89,7 +89,7 @@ fn lines(bytes: usize) -> Chain {
     chain(&order.iter().map(|line| line * words).collect::<Vec<_>>(), bytes / size_of::<u32>())
 }
 
-/// A chain through one line of each of `count` pages, in random order. The lines are in different sets.
+/// Creates a chain through one line of each of `count` pages, in random order. The lines are in different sets of the cache.
 fn pages(count: usize) -> Chain {
     let words = PAGE / size_of::<u32>();
     let mut order: Vec<usize> = (0..count).collect();
@@ -98,7 +98,7 @@ fn pages(count: usize) -> Chain {
     chain(&places, count * words)
 }
 
-/// Memory in which each word of the chain holds the index of the next, and the start of the chain.
+/// Chain of memory words: each word of the chain holds the index of the next one. Also has the index of the first word.
 struct Chain {
     memory: Vec<u32>,
     begin: usize,
@@ -112,7 +112,7 @@ fn chain(places: &[usize], words: usize) -> Chain {
     Chain { memory, begin: places.first().copied().unwrap_or(0) }
 }
 
-/// Nanoseconds of a step through a chain.
+/// Measures the time of a step through a chain, in nanoseconds.
 fn chase(chain: &Chain) -> f64 {
     let mut at = chain.begin;
     let mut walk = |steps: usize| {
@@ -129,8 +129,8 @@ fn chase(chain: &Chain) -> f64 {
     })
 }
 
-/// Nanoseconds of a cycle. A multiplication takes three cycles and an exclusive or takes one, on every processor of the last
-/// ten years; each operation depends on the previous one.
+/// Measures the duration of a cycle, in nanoseconds. On every processor of the last ten years, a multiplication takes three
+/// cycles and an exclusive-or takes one. Each operation depends on the previous one.
 fn cycle() -> f64 {
     const CYCLES: f64 = 4.0;
     let mut chain = black_box(1_u64);
@@ -145,7 +145,8 @@ fn cycle() -> f64 {
     })
 }
 
-/// Nanoseconds of a mispredicted branch. Half of the random branches are mispredicted, and none of the regular ones.
+/// Measures the cost of a mispredicted branch, in nanoseconds. Half of the random branches are mispredicted, and none of the
+/// regular ones.
 fn branch() -> f64 {
     let mut random = Random::stream(9, 0);
     let bits: Vec<bool> = (0..STEPS).map(|_| random.in_range(0, 1) == 1).collect();

@@ -1,12 +1,12 @@
-//! Small pages for the memory of probes. On a system that gives large pages without a request, a probe of address
+//! Small pages for the memory of probes. On a system that provides large pages without a request, a probe of address
 //! translation would measure no cost.
 
 use nix::sys::prctl::{get_thp_disable, set_thp_disable};
 
-/// Keeps large pages from this process until dropped. Has no effect if the system has no large pages or does not know the
-/// request.
+/// Prevents large pages in this process until dropped. Has no effect if the system has no large pages, or does not support
+/// the request.
 pub(super) struct SmallPages {
-    /// Previous setting.
+    /// True if large pages were off before.
     were_off: bool,
 }
 

@@ -12,12 +12,12 @@ use crate::reproduce::lab::Lab;
 use tpcc_core::report::model::Provenance;
 use tpcc_core::workload::error::Error;
 
-/// Directory of the list in a clone of the sources.
+/// Directory of the list of builds, relative to a clone of the sources.
 const WITHIN_SOURCES: &str = "target/ablate";
 
 const NO_SOURCES: &str = "the builds are made from the sources: run this within a clone of them";
 
-/// The builds, or the reason for their absence.
+/// Returns the builds, or the reason for their absence.
 pub(super) fn matrix(lab: &mut Lab, findings: &mut Results) -> Result<Result<Matrix, String>, Error> {
     let Some(root) = sources() else {
         return Ok(Err(NO_SOURCES.to_owned()));
@@ -48,7 +48,8 @@ fn describe(matrix: &Matrix, findings: &mut Results) {
     findings.config.insert("builds".into(), json!(versions));
 }
 
-/// The existing builds, if they are of this program's commit; otherwise the reason, and the command that makes them.
+/// Returns the existing builds if they are of this program's commit. Otherwise returns the reason, and the command that
+/// makes the builds.
 fn existing_builds(list: &Path) -> Result<Matrix, String> {
     const HOW: &str =
         "'cargo xtask ablate-build --build-only' makes them, in an hour on two cores; then run this experiment again";
@@ -65,7 +66,7 @@ fn existing_builds(list: &Path) -> Result<Matrix, String> {
     Ok(matrix)
 }
 
-/// Reason why there is nothing to compare unless builds are made first; none if the builds exist.
+/// Returns the reason why there is nothing to compare unless builds are made first; `None` if the builds exist.
 pub(in super::super) fn why_absent() -> Option<String> {
     match sources() {
         Some(root) => existing_builds(&root.join(WITHIN_SOURCES).join(LIST)).err(),
@@ -73,8 +74,7 @@ pub(in super::super) fn why_absent() -> Option<String> {
     }
 }
 
-/// Counts and timings of all builds at 1 warehouse on 1 worker, measured once for all figures; or the reason for their
-/// absence.
+/// Counts and times all builds at 1 warehouse on 1 worker, once for all figures. Returns the reason if there are no builds.
 pub(super) fn measure_builds(
     lab: &mut Lab,
     findings: &mut Results,
@@ -100,7 +100,7 @@ pub(super) fn find_build<'a>(measured: &'a [BuildFigures], name: &str) -> Option
     measured.iter().find(|build| build.name == name)
 }
 
-/// Change of a count from one build to another, in per cent.
+/// Returns the change of a count from one build to another, in per cent.
 pub(super) fn change_percent(
     with: &BuildFigures,
     without: &BuildFigures,
@@ -110,7 +110,7 @@ pub(super) fn change_percent(
     (without > 0.0).then(|| 100.0 * (with / without - 1.0))
 }
 
-/// Workspace that contains the current directory.
+/// Returns the workspace that contains the current directory.
 fn sources() -> Option<PathBuf> {
     let here = std::env::current_dir().ok()?;
     here.ancestors().find(|path| is_workspace(path)).map(Path::to_owned)

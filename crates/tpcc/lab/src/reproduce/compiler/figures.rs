@@ -1,4 +1,4 @@
-//! Table 1, figures 7 to 9, and the interaction of section 3.8.
+//! Experiments of the compiler paper: Table 1, figures 7 to 9, and the interaction of section 3.8.
 
 use super::builds::{change_percent, find_build, matrix, measure_builds};
 use super::rows::{Class, FIGURE_7, Optimisation, ROWS};
@@ -15,7 +15,7 @@ use tpcc_core::workload::error::Error;
 /// Selects one of the counts.
 type Counter = fn(&PerTransaction) -> f64;
 
-/// Speed-up of a row in per cent, with its interval.
+/// Returns the speed-up of a row in per cent, with its interval.
 fn speed_up(measured: &[BuildFigures], row: &Optimisation) -> Option<Spread> {
     let (with, without) = row.builds?;
     let timing = find_build(measured, with)?.against(find_build(measured, without)?)?;
@@ -24,7 +24,7 @@ fn speed_up(measured: &[BuildFigures], row: &Optimisation) -> Option<Spread> {
     Some(Spread { mid: per_cent(mid), low: per_cent(low), high: per_cent(high) })
 }
 
-/// Measurements for the figures. If there are none, the report gives the reason.
+/// Returns the measurements of the builds for the figures. If there are none, the report gives the reason.
 fn builds(lab: &mut Lab, findings: &mut Results) -> Result<Vec<BuildFigures>, Error> {
     match measure_builds(lab, findings)? {
         Ok(measured) => Ok(measured),
@@ -44,7 +44,7 @@ fn notes(findings: &mut Results, rows: &[&Optimisation]) {
     }
 }
 
-/// Table 1: five optimisations, each compared with the build without it.
+/// Measures Table 1: effects of five optimisations, each compared with the build without the optimisation.
 pub(super) fn table1(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let measured = builds(lab, findings)?;
     let rows: Vec<&Optimisation> = ROWS.iter().filter(|row| row.paper_l1.is_some()).collect();
@@ -105,14 +105,15 @@ pub(super) fn table1(lab: &mut Lab, findings: &mut Results) -> Result<(), Error>
     Ok(())
 }
 
-/// Figure 7: the classes. The speed-up of a class is the product of the ratios of its optimisations.
+/// Measures Figure 7: speed-up of each class of optimisations. The speed-up of a class is the product of the ratios of its
+/// optimisations.
 pub(super) fn fig7(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let measured = builds(lab, findings)?;
     let mut paper = Series::new("compiler-fig7 the paper's", "class", "per cent");
     let mut ours = Series::new("compiler-fig7 here", "class", "per cent");
     for (class, name, value) in FIGURE_7 {
         paper.push_exact(name, Some(value));
-        // Only rows of the paper: the others measure the same optimisations in another way.
+        // Only rows of the paper count. The other rows measure the same optimisations in another way.
         let rows = ROWS.iter().filter(|row| row.class == class && row.paper.is_some());
         let parts: Vec<Spread> = rows.filter_map(|row| speed_up(&measured, row)).collect();
         let product =
@@ -124,13 +125,13 @@ pub(super) fn fig7(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     Ok(())
 }
 
-/// Figure 8: optimisations of data access.
+/// Measures Figure 8: speed-ups of optimisations of data access.
 pub(super) fn fig8(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let classes = [Class::Preemption, Class::DataLayout, Class::Context];
     bars(lab, findings, "compiler-fig8", &classes)
 }
 
-/// Figure 9: optimisations of code.
+/// Measures Figure 9: speed-ups of optimisations of code.
 pub(super) fn fig9(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     bars(lab, findings, "compiler-fig9", &[Class::Code, Class::Unclassed, Class::Feedback])
 }
@@ -156,10 +157,10 @@ fn bars(lab: &mut Lab, findings: &mut Results, figure: &str, classes: &[Class]) 
     Ok(())
 }
 
-/// Flags of the run, besides the build, with everything off.
+/// Flags of `tpcc run` that turn everything off, in addition to the build.
 const RUN_OFF: &str = "--prefetch off --latches plain --large-pages off --partition none";
 
-/// Section 3.8: everything on against everything off, two workers on eight warehouses.
+/// Measures section 3.8: throughput with everything on against everything off, with two workers on eight warehouses.
 pub(super) fn interaction(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let alone = builds(lab, findings)?;
     let missing = "the build with everything, or that with nothing, is not in the list of builds";
@@ -184,7 +185,7 @@ pub(super) fn interaction(lab: &mut Lab, findings: &mut Results) -> Result<(), E
     let whole = measured.get(1).and_then(|on| on.timed).map(Timing::spread);
     let parts: f64 = ROWS
         .iter()
-        // As in the paper's product: the rows of its figure 7 without feedback.
+        // Same rows as in the paper's product: the rows of its figure 7 without feedback.
         .filter(|row| row.paper.is_some() && !matches!(row.class, Class::Unclassed | Class::Feedback))
         .filter_map(|row| speed_up(&alone, row))
         .map(|part| 1.0 + part.mid / 100.0)

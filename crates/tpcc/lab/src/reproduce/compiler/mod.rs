@@ -13,7 +13,7 @@ pub(super) use builds::why_absent;
 
 use super::{Experiment, Paper};
 
-/// The paper and its experiments.
+/// The paper on compiler optimisations, and its experiments.
 pub(super) const PAPER: Paper = Paper {
     id: "compiler",
     title: "Hoflehner et al., Compiler Optimizations for Transaction Processing Workloads on Itanium Linux Systems, \

@@ -1,10 +1,10 @@
-//! Optimisations of the paper, and the two builds that show each: one with it and one without.
+//! Optimisations of the paper. Each is shown by two builds: one with the optimisation and one without it.
 
 use crate::reproduce::builds::{
     ALL, ALL_STEPS, BOLT, FEEDBACK, NO_LTO, NOTHING, ONLY_FEEDBACK, PLAIN, SHARED, SHARED_LAZY, SWITCHED_OFF,
 };
 
-/// Classes of the paper, in the order of its figure 7.
+/// Classes of optimisations in the paper, in the order of its figure 7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Class {
     RegisterStack,
@@ -13,7 +13,7 @@ pub(super) enum Class {
     Code,
     Preemption,
     Feedback,
-    /// In no class of figure 7.
+    /// Optimisation in no class of figure 7.
     Unclassed,
 }
 
@@ -27,22 +27,23 @@ pub(super) const FIGURE_7: [(Class, &str, f64); 6] = [
     (Class::Feedback, "profile feedback", 20.0),
 ];
 
-/// A row: an optimisation and its builds.
+/// A row of a table or figure: an optimisation and its builds.
 #[derive(Debug)]
 pub(super) struct Optimisation {
     pub(super) name: &'static str,
     pub(super) class: Class,
-    /// Speed-up in the paper, in per cent; none if the paper has no such row.
+    /// Speed-up in the paper, in per cent; `None` if the paper has no such row.
     pub(super) paper: Option<f64>,
-    /// Change of L1 data read misses in the paper, in per cent; none if its table 1 has no such row.
+    /// Change of L1 data read misses in the paper, in per cent; `None` if its table 1 has no such row.
     pub(super) paper_l1: Option<f64>,
-    /// Build with the optimisation and build without it; none if this compiler and processor have nothing to turn off.
+    /// Names of the build with the optimisation and of the build without it; `None` if this compiler and processor have
+    /// nothing to turn off.
     pub(super) builds: Option<(&'static str, &'static str)>,
-    /// Equivalent on this machine, and reasons for differences.
+    /// Equivalent of the optimisation on this machine, and reasons for differences from the paper.
     pub(super) note: &'static str,
 }
 
-/// All rows.
+/// All rows of the tables and figures.
 pub(super) const ROWS: &[Optimisation] = &[
     Optimisation {
         name: "register stack engine",

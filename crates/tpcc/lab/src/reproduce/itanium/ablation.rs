@@ -18,10 +18,11 @@ use crate::reproduce::report::{Series, Spread};
 use tpcc_core::report::model::Provenance;
 use tpcc_core::workload::error::Error;
 
-/// Warehouses and workers of timed runs.
+/// Number of warehouses, and number of workers, of timed runs.
 const WAREHOUSES: u32 = 8;
 const WORKERS: u32 = 2;
-/// Name of the row with everything on; and the rows of Table 4 except that of the build. The last row is not in the paper.
+/// Name of the row with everything on; then the rows of Table 4 with their flags, except the row of the build. The last row
+/// is not in the paper.
 const ALL: &str = "ALL";
 const ROWS: [(&str, &str); 6] = [
     (ALL, "--latches super --large-pages try --partition both"),
@@ -35,15 +36,15 @@ const ROWS: [(&str, &str); 6] = [
 const LENGTHS: (u64, u64) = (2_000, 6_000);
 /// Path of the binary of `cargo xtask pgo`, in a clone of the sources.
 const FEEDBACK_PATH: &str = "target/pgo/tpcc";
-/// Name under which [`coherence`](super::coherence) stores the ratio of transfers without client partitioning to those with
-/// it.
+/// Name under which [`coherence`](super::coherence) stores the ratio of transfers without client partitioning to transfers
+/// with client partitioning.
 pub(super) const TRANSFER_RATIO: &str = "itanium transfers spread by home";
 const WHY: &str = "two workers on two cores that share a last cache, against 32 on 8 memory nodes: what travels, travels a short \
                    way, so latches and partitioning save less; the database lies in memory, and the log is written without \
                    waiting; the paper's kernel takes a quarter of the time, ours next to nothing. Rows without a value are not \
                    on this machine: memory nodes and remote memory, counters of the processor, the register stack (alloc)";
 
-/// Timings for the rows of Tables 6 to 8 and the totals of Table 4, measured once.
+/// Measures the throughputs for the rows of Tables 6 to 8 and for the totals of Table 4, once for all of these tables.
 fn timings(lab: &mut Lab) -> Result<Timings, Error> {
     let seconds = if lab.quick { 2 } else { 5 };
     let mut runs = Vec::new();
@@ -54,7 +55,7 @@ fn timings(lab: &mut Lab) -> Result<Timings, Error> {
     lab.interleave(if lab.quick { 5 } else { 11 }, &runs)
 }
 
-/// Table 1.
+/// Measures Table 1: processor time and I/Os of a run with everything on.
 pub(super) fn system(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     const METRICS: [(&str, f64); 6] = [
         ("user processor time, %", 74.8),
@@ -93,20 +94,20 @@ pub(super) fn system(lab: &mut Lab, findings: &mut Results) -> Result<(), Error>
     Ok(())
 }
 
-/// Seconds of processor time of child processes that have ended: user time, and kernel time.
+/// Returns the processor time of child processes that have ended, in seconds: user time, and kernel time.
 fn processor_time() -> [f64; 2] {
     let Ok(usage) = getrusage(UsageWho::RUSAGE_CHILDREN) else { return [f64::NAN; 2] };
     [usage.user_time(), usage.system_time()].map(|time| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6)
 }
 
-/// Tables 4 (totals), 6, 7 and 8.
+/// Measures the totals of Table 4, and Tables 6, 7 and 8: effect of turning off one switch at a time.
 pub(super) fn switches(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     findings.config.insert("ablations".into(), json!(WHY));
     let timings = timings(lab)?;
     let counted = count_rows(lab)?;
     totals(findings, &timings);
-    // Ratio of the instructions without a switch to those with everything on, on one worker; none if nothing could be
-    // counted.
+    // Ratio of the instructions without a switch to the instructions with everything on, on one worker; `None` if nothing
+    // could be counted.
     let instructions = |row: &str| counted.iter().find(|(name, _)| *name == row).map(|(_, count)| *count);
     let without = |row: &str| instructions(row).zip(instructions(ALL)).map(|(without, all)| without / all);
     let plain_by_super = without("-SL");
@@ -130,7 +131,7 @@ pub(super) fn switches(lab: &mut Lab, findings: &mut Results) -> Result<(), Erro
     ];
     table(findings, "table8", "-LP", [0.99, 1.08, 0.91], &pages, &timings, without("-LP"));
     let mut counted_pages = Series::new("itanium-switches table8 -LP, counted", "metric", RATIO_LABEL);
-    // The paper's second-level buffer has 128 entries; this one has 64.
+    // The paper's second-level buffer has 128 entries; the simulated buffer has 64.
     counted_pages
         .push_exact("data TLB of 64 pages", lab.stored_result(TLB_MISS_RATIO).and_then(|value| value.as_f64()));
     findings.series.push(counted_pages);
@@ -162,7 +163,7 @@ fn uncounted(lab: &Lab) -> String {
     lab.uncountable.clone().unwrap_or_else(|| "nothing was counted".to_owned())
 }
 
-/// Totals of Table 4 as times of a transaction.
+/// Adds the totals of Table 4, as times of a transaction.
 fn totals(findings: &mut Results, timings: &Timings) {
     let mut series = Series::new(
         "itanium-switches table4 total, measured",
@@ -179,8 +180,8 @@ fn percent(of: Spread) -> Spread {
     Spread { mid: 100.0 * of.mid, low: 100.0 * of.low, high: 100.0 * of.high }
 }
 
-/// A table of basic metrics (instructions, cycles per instruction, throughput), and of some that are not available on this
-/// machine.
+/// Adds a table of basic metrics (instructions, cycles per instruction, throughput), and of some metrics that are not
+/// available on this machine.
 fn table(
     findings: &mut Results,
     table: &str,
@@ -196,7 +197,7 @@ fn table(
     let mut here = Series::new(format!("itanium-switches {table} {row}, here"), "metric", RATIO_LABEL);
     let throughput = timings.ratio(row, ALL);
     here.push_exact(BASIC[0], instructions);
-    // Both workers are always busy: additional time of a transaction that is not due to instructions is cycles per
+    // Both workers are always busy. Additional time of a transaction that is not due to instructions counts as cycles per
     // instruction.
     here.push_exact(BASIC[1], throughput.zip(instructions).map(|(rate, ipx)| 1.0 / (rate.mid * ipx)));
     here.push(BASIC[2], throughput);
@@ -207,7 +208,8 @@ fn table(
     findings.series.extend([paper, here]);
 }
 
-/// Instructions of a transaction with the flags of each row, on one worker; empty if nothing can be counted.
+/// Counts the instructions of a transaction with the flags of each row, on one worker. Returns an empty list if nothing can
+/// be counted.
 fn count_rows(lab: &mut Lab) -> Result<Vec<(&'static str, f64)>, Error> {
     lab.say("counting transactions of each row");
     let counts = ROWS.map(|(_, flags)| CountSpec {
@@ -226,7 +228,7 @@ fn count_rows(lab: &mut Lab) -> Result<Vec<(&'static str, f64)>, Error> {
     Ok(ROWS.iter().zip(counted).map(|((row, _), counts)| (*row, counts.instructions)).collect())
 }
 
-/// Table 5, and the row of Table 4 that is a build.
+/// Measures Table 5, the effect of profile feedback, and the row of Table 4 that is a build.
 pub(super) fn feedback(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     const METRICS: [(&str, f64); 6] = [
         ("user IPX", 1.21),
@@ -268,7 +270,7 @@ pub(super) fn feedback(lab: &mut Lab, findings: &mut Results) -> Result<(), Erro
     here.push_exact(METRICS[1].0, rate.zip(instructions).map(|(rate, ipx)| 1.0 / (rate.mid * ipx)));
     here.push(METRICS[2].0, rate);
     here.push_exact(METRICS[3].0, ratio(|of| of.instructions / of.mispredictions));
-    // References of the level behind the first, which holds the code.
+    // The level behind the first holds the code. Its references are the misses of the first-level instruction cache.
     here.push_exact(METRICS[4].0, ratio(|of| of.i1_misses));
     here.push_exact(METRICS[5].0, None);
     total.push("-PGO", faster.map(percent));
@@ -285,8 +287,8 @@ fn counted_ratio(without: &BuildFigures, with: &BuildFigures, of: fn(&PerTransac
     without.counted.as_ref().zip(with.counted.as_ref()).map(|(without, with)| of(without) / of(with))
 }
 
-/// Binary that `cargo xtask pgo` has made of this commit in the clone around the current directory, or the reason for its
-/// absence.
+/// Returns the binary that `cargo xtask pgo` has made of this commit in the clone around the current directory, or the
+/// reason for its absence.
 fn feedback_build() -> Result<PathBuf, String> {
     const HOW: &str = "'cargo xtask pgo' makes it, then run this again within the clone";
     let here = std::env::current_dir().map_err(|e| format!("the current directory: {e}"))?;

@@ -1,5 +1,5 @@
 //! Figure 2 and the lower half of Table 7: lines that are transferred between cores, on 2 to 64 modelled cores (see
-//! [`coherence`](crate::coherence)); and the model compared with this machine's two cores.
+//! [`coherence`](crate::coherence)). Also compares the model with this machine's two cores.
 
 use std::time::Duration;
 
@@ -18,21 +18,21 @@ use crate::reproduce::report::{Series, Spread};
 use tpcc_core::workload::error::Error;
 use tpcc_core::workload::interrupt;
 
-/// Kinds of latches: names on the command line, and values of the engine.
+/// Kinds of latches: name on the command line, and value of the engine.
 const KINDS: [(&str, LatchKind); 3] =
     [("plain", LatchKind::Plain), ("super", LatchKind::Super), ("optimistic", LatchKind::Optimistic)];
-/// Numbers of modelled cores, cores of a node, and factor of the time of a line from another node.
+/// Numbers of modelled cores, number of cores of a node, and factor by which a line from another node takes longer.
 const CORES: [usize; 6] = [2, 4, 8, 16, 32, 64];
 const NODE_CORES: usize = 8;
 const FAR_FACTOR: f64 = 4.0;
 /// Number of processors of the paper's machine.
 const PAPER_CORES: usize = 32;
-/// Number of warehouses, and of terminals of each.
+/// Number of warehouses, and number of terminals of each warehouse.
 const WAREHOUSES: u32 = 8;
 const TERMINALS: u32 = 10;
-/// Numbers of lines in figure 2.
+/// Numbers of worst lines in figure 2.
 const TOP: [usize; 9] = [1, 2, 5, 10, 20, 50, 100, 200, 500];
-/// Number of tries of a probe, of which only those without a disturbance by another program count; and the reason if none
+/// Number of tries of a probe, of which only tries without a disturbance by another program count; and the reason if no try
 /// counts.
 const TRIES: usize = 31;
 const DISTURBED: &str = "two threads were never alone on two cores: other programs run there, or there is one core";
@@ -41,7 +41,7 @@ const WHY: &str = "modelled: real runs of one worker, traced, and replayed on co
                    paper samples the latencies of 32 processors, all L3 misses included, of a latch that keeps a list of its \
                    owners";
 
-/// Runs the experiment.
+/// Measures the costs of lines, records transactions, and replays them on modelled cores.
 pub(super) fn coherence(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     findings.config.insert("coherence".into(), json!(WHY));
     let transfer = match probe(lab, findings) {
@@ -66,7 +66,7 @@ pub(super) fn coherence(lab: &mut Lab, findings: &mut Results) -> Result<(), Err
             // Coprime to the numbers of warehouses and of terminals, so that the recorded transactions come from all
             // warehouses.
             each: 9,
-            // Eight homes: at least as many transactions of each as cores of the largest machine share a home.
+            // There are eight homes. Each has at least as many transactions as cores of the largest machine share the home.
             transactions: if lab.quick { 64 } else { 160 },
             seed: SEED,
         };
@@ -122,20 +122,20 @@ fn missing_reads(findings: &mut Results, why: &str) {
 /// Costs of lines between the cores of this machine, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 struct Transfer {
-    /// Transfer of a line from another core.
+    /// Time of a transfer of a line from another core.
     near_ns: f64,
-    /// Upgrade of a line that the core has read to exclusive.
+    /// Time of an upgrade to exclusive of a line that the core has read.
     upgrade_ns: f64,
     /// Time that a core keeps a line that has arrived.
     hold_ns: f64,
 }
 
 impl Transfer {
-    /// Computes the costs from changes by one thread and by two, without and with reads of the word before. A core keeps a
-    /// line for all changes that it makes in a row. In the rest of the time between two turns the line travels to the other
-    /// core and back. Each direction takes half a transfer, because the request of the receiving core has arrived before the
-    /// line leaves; both directions together take one transfer. If each change follows a read, each direction takes an
-    /// upgrade more.
+    /// Computes the costs from changes of a word by one thread and by two, without and with a read of the word before each
+    /// change. A core keeps a line for all changes that it makes in a row. In the rest of the time between two turns, the
+    /// line travels to the other core and back. Each direction takes half a transfer, because the request of the receiving
+    /// core has arrived before the line leaves; both directions together take one transfer. If each change follows a read,
+    /// each direction takes one more upgrade.
     fn of([alone, read_alone, two, read_two]: [Changes; 4]) -> Transfer {
         let hold = |alone: Changes, two: Changes| (two.in_a_row - 1.0) * alone.ns;
         let away = |alone, two: Changes| two.in_a_row * two.ns - 2.0 * hold(alone, two);
@@ -144,18 +144,18 @@ impl Transfer {
         Transfer { near_ns, upgrade_ns, hold_ns: hold(alone, two) }
     }
 
-    /// Model of a machine with such cores.
+    /// Returns the model of a machine with these costs.
     fn machine(self, cores: usize, instruction_ns: f64) -> CoreModel {
         let Transfer { near_ns, upgrade_ns, hold_ns } = self;
         CoreModel { cores, node: NODE_CORES, instruction_ns, near_ns, upgrade_ns, hold_ns, far: FAR_FACTOR }
     }
 }
 
-/// Measures the costs. Returns the reason if that is impossible.
+/// Measures the costs of lines between cores. Returns the reason if they cannot be measured.
 fn probe(lab: &mut Lab, findings: &mut Results) -> Result<Transfer, &'static str> {
     lab.say("probing what a line from another core takes");
     let time = Duration::from_millis(20);
-    // Each round measures all four, so that disturbances of the machine affect all.
+    // Each round measures all four kinds of changes, so that disturbances of the machine affect all of them.
     let mut rounds: [Vec<Changes>; 4] = Default::default();
     for _ in 0..TRIES {
         let round = [changes(1, time), changes_after_reads(1, time), changes(2, time), changes_after_reads(2, time)];
@@ -188,11 +188,11 @@ fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     Spread::of(values).map(|spread| spread.mid)
 }
 
-/// Benchmark `latch/read`: measured, and modelled from a trace of one thread.
+/// Runs the benchmark `latch/read`. Its times are measured, and modelled from a trace of one thread.
 fn latch_reads(lab: &mut Lab, findings: &mut Results, transfer: Transfer) -> Result<(), Error> {
     let time = Duration::from_millis(if lab.quick { 20 } else { 100 });
     lab.say("reading one page under each kind of latch");
-    // Each round measures all of them, so that disturbances of the machine affect all.
+    // Each round measures all kinds of latches, so that disturbances of the machine affect all of them.
     let mut ns = [(); 3].map(|()| [(); 3].map(|()| Vec::new()));
     for _ in 0..TRIES {
         let round = KINDS.map(|(_, kind)| {
@@ -236,7 +236,7 @@ fn latch_reads(lab: &mut Lab, findings: &mut Results, transfer: Transfer) -> Res
         measured.push(1_u32, Spread::of(ns[0].iter().copied()));
         measured.push(2_u32, Spread::of(ns[2].iter().copied()));
         findings.series.push(measured);
-        // The time of an instruction includes all costs of two threads to each other except transfers of lines.
+        // The time of an instruction includes all costs that two threads cause each other, except transfers of lines.
         let Some((own, real)) = median(ns[1].iter().copied()).zip(median(ns[2].iter().copied())) else { continue };
         let instruction_ns = own / recording.instructions();
         let mut modelled = Series::new(format!("itanium-coherence reads, {latches}, modelled"), "threads", label);
@@ -269,7 +269,7 @@ fn latch_reads(lab: &mut Lab, findings: &mut Results, transfer: Transfer) -> Res
     Ok(())
 }
 
-/// Time of a transaction on one worker, divided by its instructions.
+/// Returns the time of an instruction: the time of a transaction on one worker, divided by its number of instructions.
 fn instruction_ns(lab: &mut Lab, recordings: &[(&str, Recording)]) -> Result<f64, Error> {
     let seconds = if lab.quick { 2 } else { 5 };
     let how = format!("--workers 1 --warmup 1 --duration {seconds}");
@@ -291,7 +291,7 @@ fn assignment_name(assignment: Assignment) -> &'static str {
     }
 }
 
-/// All figures by the number of cores.
+/// Adds throughput, transfers, invalidations and waits by number of cores.
 fn by_cores(findings: &mut Results, outcomes: &Outcomes<'_>) {
     type Figure = fn(&ReplayResult) -> f64;
     let figures: [(&str, &str, Figure); 4] = [
@@ -310,7 +310,7 @@ fn by_cores(findings: &mut Results, outcomes: &Outcomes<'_>) {
     }
 }
 
-/// Figures by kind of line, on as many cores as the paper has.
+/// Adds accesses, transfers and waits by kind of line, on the paper's number of cores.
 fn by_line(findings: &mut Results, kinds: &[String], outcomes: &Outcomes<'_>) {
     for (latches, by, on) in outcomes {
         let Some(on) = at_paper_cores(on) else { continue };
@@ -340,7 +340,7 @@ fn find<'a>(outcomes: &'a Outcomes<'_>, latches: &str, by: Assignment) -> Option
     at_paper_cores(&outcomes.iter().find(|(name, of, _)| *name == latches && *of == by)?.2)
 }
 
-/// Share of the waits that the `lines` worst lines cause.
+/// Returns the share of all waits that the `lines` worst lines cause.
 fn share(outcome: &ReplayResult, lines: usize) -> Option<f64> {
     let all: f64 = outcome.lines.iter().map(|(ns, _)| ns).sum();
     (all > 0.0).then(|| outcome.lines.iter().take(lines).map(|(ns, _)| ns).sum::<f64>() / all)
@@ -370,7 +370,7 @@ fn fig2(findings: &mut Results, outcomes: &Outcomes<'_>) {
     }
 }
 
-/// Rows of Table 7 that are modelled: transfers, and invalidated lines.
+/// Adds the rows of Table 7 that are modelled: transfers, and invalidated lines.
 fn table7(findings: &mut Results, outcomes: &Outcomes<'_>) {
     const ROWS: [&str; 3] = ["C2C transfers", "read and invalidate line", "memory latency"];
     let label = "without superlatches, by with them";
@@ -407,7 +407,7 @@ fn table7(findings: &mut Results, outcomes: &Outcomes<'_>) {
     }
 }
 
-/// Ratio of transfers without client partitioning to those with it, for Table 6.
+/// Returns the ratio of transfers without client partitioning to transfers with it, for Table 6.
 fn transfers(outcomes: &Outcomes<'_>) -> serde_json::Value {
     let of = |by| find(outcomes, "super", by).map(|of| of.all().transfers());
     json!(of(Assignment::Spread).zip(of(Assignment::ByHome)).map(|(spread, home)| spread / home))
@@ -429,7 +429,7 @@ mod tests {
         assert_eq!(of(changes(30.0, 1.0), changes(50.0, 1.0)), (30.0, 10.0, 0.0));
         // Eight changes of 2 ns each: a line is kept for 14 ns, twice in the 58 ns between two turns of a core.
         assert_eq!(of(changes(7.25, 8.0), changes(8.75, 8.0)), (30.0, 6.0, 14.0));
-        // A read without a cost.
+        // A read that costs nothing.
         assert_eq!(of(changes(30.0, 1.0), changes(29.0, 1.0)), (30.0, 0.0, 0.0));
     }
 }

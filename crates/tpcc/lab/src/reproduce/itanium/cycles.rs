@@ -16,11 +16,11 @@ use tpcc_core::workload::error::Error;
 
 /// Numbers of transactions of the short and of the long counted run.
 const LENGTHS: (u64, u64) = (2_000, 6_000);
-/// Number of warehouses: the data of a single one fits the caches best.
+/// Number of warehouses. The data of a single warehouse fits the caches best.
 const WAREHOUSES: u32 = 1;
-/// Minimum number of misses per transaction for a ratio; fewer count as this number.
+/// Minimum number of misses per transaction in a ratio. Fewer misses count as this number.
 const FEWEST_PAGES: f64 = 0.1;
-/// Table 2, in per cent: kernel, user and total.
+/// Table 2 of the paper: share of each category of cycles, in per cent of the kernel, of the user and of the total.
 const TABLE_2: [(&str, [f64; 3]); 5] = [
     ("FE", [5.0, 9.0, 8.0]),
     ("GR", [69.0, 57.0, 61.0]),
@@ -28,9 +28,9 @@ const TABLE_2: [(&str, [f64; 3]); 5] = [
     ("OTH", [5.0, 6.0, 5.0]),
     ("NOT", [9.0, 20.0, 17.0]),
 ];
-/// Table 3, in per cent.
+/// Table 3 of the paper: share of each source of data, in per cent.
 const TABLE_3: [f64; 4] = [20.0, 21.0, 7.0, 52.0];
-/// Table 4, in per cent of all cycles with everything on: OTH, FE, TLB, NOT, GR, all.
+/// Table 4 of the paper, in per cent of all cycles with everything on. Columns: OTH, FE, TLB, NOT, GR, all.
 const TABLE_4: [(&str, [f64; 6]); 6] = [
     ("ALL", [5.0, 8.0, 9.0, 17.0, 61.0, 100.0]),
     ("-LP", [6.0, 9.0, 14.0, 17.0, 63.0, 109.0]),
@@ -45,30 +45,30 @@ const WHY: &str = "modelled: counts of simulated caches times what an event cost
                    waits, against 32 in-order ones on 8 memory nodes there; no line travels between nodes, no register stack is \
                    spilled, and the database lies in memory";
 
-/// Name under which a result is stored for other experiments: misses of the first translation buffer with small pages,
+/// Name under which a ratio is stored for other experiments: misses of the first translation buffer with small pages,
 /// divided by its misses with large pages.
 pub(super) const TLB_MISS_RATIO: &str = "itanium small by large pages";
 
-/// Modelled workloads: the mix on the command line, and its name in a report.
+/// Modelled workloads: name of the mix on the command line, and name in a report.
 const WORKLOADS: [(&str, &str); 3] = [("new-order", "New-Order"), ("payment", "Payment"), ("standard", "the mix")];
 
 /// A modelled workload.
 pub(super) struct ModelledWorkload {
     pub(super) name: &'static str,
-    /// Breakdown with large pages if there are any, and with small pages.
+    /// Breakdown with large pages if they are available, and breakdown with small pages.
     pub(super) everything_on: Breakdown,
     pub(super) small: Breakdown,
     /// Measured nanoseconds of a transaction with everything on.
     pub(super) measured: Spread,
-    /// Sources of its data, as shares of time.
+    /// Sources of the workload's data, as shares of time.
     sources: [(&'static str, f64); 4],
-    /// Pages that are not in the first translation buffer: large pages, and small pages.
+    /// Number of translations that are not in the first translation buffer: with large pages, and with small pages.
     pages: [f64; 2],
     /// Costs of events, alone and beside the work of the workload.
     costs: Model,
 }
 
-/// Counts, times and models New-Order, Payment and the mix. Returns the reason if that is impossible.
+/// Counts, times and models New-Order, Payment and the mix. Returns the reason if one of these steps is impossible.
 fn model_workloads(lab: &mut Lab) -> Result<Result<Vec<ModelledWorkload>, String>, Error> {
     let uncounted = |lab: &Lab| lab.uncountable.clone().unwrap_or_else(|| "nothing was counted".to_owned());
     let mut all = Vec::new();
@@ -126,14 +126,14 @@ fn model_workloads(lab: &mut Lab) -> Result<Result<Vec<ModelledWorkload>, String
     Ok(Ok(all))
 }
 
-/// Counts some code in each of the simulated caches, and its data pages in `pages`.
+/// Counts the events of some code in each of the simulated caches, and its translations in `pages`.
 fn events(lab: &mut Lab, count: &dyn Fn(DataCaches) -> CountSpec, pages: DataCaches) -> Result<Option<Events>, Error> {
     let Some(counts) = lab.count(&[count(SECOND_LEVEL), count(THIRD_LEVEL), count(pages)])? else { return Ok(None) };
     let [second, third, pages] = &counts[..] else { return Ok(None) };
     Ok(Some(Events::of_counts(second, third, pages)))
 }
 
-/// Runs the experiment.
+/// Measures and models the breakdown of the time of a transaction.
 pub(super) fn cycles(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     findings.config.insert("breakdown".into(), json!(WHY));
     count_by_processor(lab, findings)?;
@@ -154,8 +154,7 @@ pub(super) fn cycles(lab: &mut Lab, findings: &mut Results) -> Result<(), Error>
     tables_2_and_3(findings, &all);
     table_4(findings, &all);
     if let Some(ModelledWorkload { pages: [large, small], name, .. }) = all.last() {
-        // A count is the difference of two runs, and with large pages there may be no misses: then the ratio is a lower
-        // limit.
+        // A count is the difference of two runs. With large pages there may be no misses: then the ratio is a lower limit.
         let (large, small) = (large.max(0.0), small.max(0.0));
         let ratio = small / large.max(FEWEST_PAGES);
         let note = format!(
@@ -181,8 +180,8 @@ pub(super) fn cycles(lab: &mut Lab, findings: &mut Results) -> Result<(), Error>
     Ok(())
 }
 
-/// Counts of the mix by the processor itself, if it has counters: the paper's tables come from such counters. Cycles of the
-/// user and of the kernel are the columns of Table 2.
+/// Counts the mix by the processor itself, if it has counters. The paper's tables come from such counters. Cycles in user
+/// mode and in kernel mode are the columns of Table 2.
 fn count_by_processor(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let seconds = if lab.quick { 2 } else { 5 };
     let how = format!("--workers 1 --warmup 1 --duration {seconds} --large-pages try --counters on");
@@ -195,7 +194,8 @@ fn count_by_processor(lab: &mut Lab, findings: &mut Results) -> Result<(), Error
     Ok(())
 }
 
-/// Events of a transaction in user and in kernel mode, and reasons for missing ones, from the JSON of a run.
+/// Returns the events of a transaction in user and in kernel mode, and the reasons for missing events, from the JSON of a
+/// run.
 fn of_counters(counters: &Value) -> (Vec<Series>, Value) {
     let columns = ["user", "kernel"].map(|column| {
         let name = format!("itanium-cycles events counted by the processor, {column}");
@@ -208,7 +208,7 @@ fn of_counters(counters: &Value) -> (Vec<Series>, Value) {
     (columns.into(), counters["reasons"].clone())
 }
 
-/// Tables 2 and 3, and Figure 1, which shows the total of Table 2.
+/// Adds Tables 2 and 3, and Figure 1, which shows the total of Table 2.
 fn tables_2_and_3(findings: &mut Results, all: &[ModelledWorkload]) {
     let mut paper = Series::new("itanium-cycles fig1 paper", "source", "per cent of the cycles of a transaction");
     TABLE_2.iter().for_each(|(part, [_, _, total])| paper.push_exact(*part, Some(*total)));
@@ -246,7 +246,8 @@ fn tables_2_and_3(findings: &mut Results, all: &[ModelledWorkload]) {
     }
 }
 
-/// Rows of Table 4 that are modelled: everything on, and no large pages. The others need runs of other experiments.
+/// Adds the rows of Table 4 that are modelled: everything on, and no large pages. The other rows need runs of other
+/// experiments.
 fn table_4(findings: &mut Results, all: &[ModelledWorkload]) {
     const COLUMNS: [&str; 6] = ["OTH", "FE", "TLB", "NOT", "GR", "total"];
     let label = "per cent of the time of a transaction with everything on";

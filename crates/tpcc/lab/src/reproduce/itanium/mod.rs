@@ -6,7 +6,7 @@ mod cycles;
 
 use super::{Experiment, Paper};
 
-/// The paper and its experiments.
+/// The paper on Itanium 2, and its experiments.
 pub(super) const PAPER: Paper = Paper {
     id: "itanium",
     title: "Saylor and Khessib, Large Scale Itanium 2 Processor OLTP Workload Characterization and Optimization, DaMoN 2006",

@@ -1,5 +1,4 @@
-//! The memory program of SysBench, as changed by the paper, and random reads: loads that do nothing but access a working
-//! set.
+//! Loads that only access a working set: the memory program of SysBench, as changed by the paper, and random reads.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -15,7 +14,7 @@ use tpcc_core::workload::generate::Random;
 use tpcc_core::workload::interrupt;
 use tpcc_core::workload::threads::{self, SpawnError};
 
-/// Bytes of a cache line.
+/// Size of a cache line, in bytes.
 pub(super) const LINE: usize = 64;
 /// Number of reads of an operation that reads at random.
 pub(super) const READS: usize = 256;
@@ -25,13 +24,13 @@ pub(super) const READS: usize = 256;
 pub(super) enum AccessPattern {
     /// One pass over the block that reads and writes a word of each line; the pattern of the paper.
     Writes,
-    /// [`READS`] reads of a walk that visits every line before it returns to one. Each read gives the address of the next.
+    /// [`READS`] reads of a cyclic walk that visits every line. Each read gives the address of the next read.
     Reads,
     /// [`READS`] reads at random places, each of which depends on the value of the previous read.
     RandomReads,
 }
 
-/// Groups of siblings and their blocks.
+/// Parameters of a load: groups of siblings, and their blocks of memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MemoryLoad {
     pub(super) groups: usize,
@@ -42,7 +41,7 @@ pub(super) struct MemoryLoad {
     pub(super) pattern: AccessPattern,
 }
 
-/// Memory of a fiber or of siblings. A word in each line leads through all lines at random.
+/// Memory of a fiber or of siblings. A word in each line gives the next line of a random cycle through all lines.
 struct Block {
     lines: Box<[Line]>,
 }
@@ -54,7 +53,7 @@ struct Line {
 }
 
 impl Block {
-    /// Creates a block of `bytes` bytes. One cycle leads through all lines (Sattolo's shuffle).
+    /// Creates a block of `bytes` bytes. One random cycle leads through all its lines (Sattolo's shuffle).
     fn new(bytes: usize, random: &mut Random) -> Block {
         let n = (bytes / LINE).max(1);
         let mut next: Vec<u32> = (0..n as u32).collect();
@@ -65,7 +64,7 @@ impl Block {
         Block { lines: next.into_iter().map(line).collect() }
     }
 
-    /// Executes one operation, from place `at`. `share` is the share of the lines that reads use.
+    /// Executes one operation, starting at place `at`. `share` is the share of the lines that reads use.
     fn run_operation(&self, pattern: AccessPattern, at: &mut u64, share: f64) {
         match pattern {
             AccessPattern::Writes => {
@@ -80,8 +79,8 @@ impl Block {
                 let last = ((self.lines.len() as f64 * share) as u32).max(1);
                 for _ in 0..READS {
                     let next = self.lines[*at as usize].next.load(Ordering::Relaxed);
-                    // For a part of the lines, the same walk is folded into the part. The remainder depends on the value
-                    // that was read.
+                    // If reads use only a part of the lines, the walk is folded into this part. The remainder depends on the
+                    // value that was read.
                     *at = u64::from(if share < 1.0 { next % last } else { next });
                 }
             }
@@ -97,16 +96,16 @@ impl Block {
     }
 }
 
-/// Scheduling of a load.
+/// Scheduling mode of a load.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum SchedulingMode {
-    /// A fixed mode, with these parameters of all groups.
+    /// A fixed mode, with the same parameters for all groups.
     Fixed(Mode, Aggregation),
-    /// TAS with parameters that are tuned while it runs.
+    /// TAS with parameters that are tuned while the load runs.
     Tuned(TunerSettings),
 }
 
-/// A load with its memory, which is run in several ways in turn.
+/// A load with its memory, which is run under several scheduling modes in turn.
 pub(super) struct Memory {
     load: MemoryLoad,
     blocks: Vec<Block>,
@@ -118,11 +117,11 @@ pub(super) struct Memory {
 /// Result of a run.
 pub(super) struct MemoryRun {
     pub(super) operations_per_s: f64,
-    /// Largest ratio of a wait to its bound.
+    /// Largest ratio of a fiber's wait to its proved bound.
     pub(super) wait_to_bound: f64,
 }
 
-/// A way of scheduling a load, kept between runs.
+/// Runtime and groups of a load under one scheduling mode, kept between runs.
 pub(super) struct ScheduledLoad {
     runtime: Runtime,
     groups: Vec<GroupId>,
@@ -152,7 +151,7 @@ impl ScheduledLoad {
         Ok(ScheduledLoad { runtime, groups })
     }
 
-    /// Reads the parameters of the first group, for another thread while the load runs.
+    /// Returns a function that reads the parameters of the first group. Another thread can call it while the load runs.
     pub(super) fn parameters(&self) -> impl Fn() -> Option<Aggregation> + Send + use<> {
         let (groups, first) = (self.runtime.groups().clone(), self.groups[0]);
         move || groups.aggregation(first).ok()
@@ -167,8 +166,8 @@ impl Memory {
         Memory { load, blocks, runs: 0, share: Arc::new(AtomicUsize::new(1000)) }
     }
 
-    /// Runs all fibers for `length`, after a warm-up of a fifth of it. `meanwhile` is called on this thread with `length`
-    /// after the warm-up, and returns when that time is over.
+    /// Runs all fibers for `length`, after a warm-up of a fifth of `length`. After the warm-up, this thread calls
+    /// `meanwhile` with `length`; the call must return when that time is over.
     pub(super) fn run(
         &mut self,
         scheduled: &mut ScheduledLoad,
@@ -191,7 +190,7 @@ impl Memory {
             for &fiber in &order {
                 let group = fiber % load.groups;
                 let block = &blocks[if load.shared { group } else { fiber }];
-                // A count on its own cache line.
+                // Each count is on its own cache line.
                 let (count, stop) = (&counts[fiber * LINE / 8], &stop);
                 let mut at = match load.pattern {
                     AccessPattern::RandomReads => (fiber as u64 + 1).wrapping_mul(0x2545_f491_4f6c_dd1d),
@@ -222,34 +221,34 @@ impl Memory {
     }
 }
 
-/// Nanoseconds of a read that depends on the previous one, in a block of `bytes` bytes.
+/// Measures a read that depends on the previous read, in a block of `bytes` bytes, in nanoseconds.
 pub(super) fn read_ns(bytes: usize) -> f64 {
     let block = Block::new(bytes, &mut Random::stream(3, bytes as u64));
     reads_ns(&block, AccessPattern::Reads, 2 * bytes / LINE)
 }
 
-/// Like [`read_ns`], at random places.
+/// Like [`read_ns`], for reads at random places.
 pub(super) fn random_read_ns(bytes: usize) -> f64 {
     let block = Block::new(bytes, &mut Random::stream(3, bytes as u64));
     reads_ns(&block, AccessPattern::RandomReads, 2 * bytes / LINE)
 }
 
-/// Address translations that a core holds, and the cost of others.
+/// Number of address translations that a core holds, and cost of other translations.
 pub(super) struct Translations {
     /// Number of pages whose translations a core holds.
     pub(super) pages: usize,
-    /// Additional nanoseconds of a read of another page.
+    /// Additional nanoseconds of a read of a page whose translation the core does not hold.
     pub(super) walk_ns: f64,
 }
 
 /// Size of a page of the smallest kind, in bytes.
 pub(super) const PAGE: usize = 4096;
 
-/// Measures translations: random reads of one line in each of a number of pages, compared with reads of as many adjacent
-/// lines.
+/// Measures translations. Compares random reads of one line in each of a number of pages with reads of the same number of
+/// adjacent lines.
 ///
-/// Of reads of `n` pages, all walk except those of the pages that the core holds: two numbers of pages give the cost of a
-/// walk and the number of pages held.
+/// Among reads of `n` pages, all need a page walk except reads of the pages that the core holds. Two numbers of pages
+/// therefore give the cost of a walk and the number of pages held.
 pub(super) fn translations() -> Translations {
     const FEW: usize = 256;
     const MANY: usize = 4_096;
@@ -264,11 +263,12 @@ pub(super) fn translations() -> Translations {
     Translations { pages: (pages as usize).clamp(FEW, MANY), walk_ns }
 }
 
-/// Additional nanoseconds of a read of one line of each of `pages` pages, compared with a read of as many adjacent lines.
+/// Returns the additional nanoseconds of a read of one line of each of `pages` pages, compared with a read of the same
+/// number of adjacent lines.
 fn pages_ns(pages: usize) -> f64 {
     const LINES_OF_PAGE: usize = PAGE / LINE;
     let block = Block::new(pages * PAGE, &mut Random::stream(11, pages as u64));
-    // A different line of each page, so that the lines of all pages fill a cache evenly.
+    // Each page has its line at another place, so that the lines of all pages fill a cache evenly.
     let apart = |n: usize| n * LINES_OF_PAGE + n * 7 % LINES_OF_PAGE;
     let ns = |place: &dyn Fn(usize) -> usize| {
         let places: Vec<u32> = (0..pages).map(|n| place(n) as u32).collect();
@@ -281,19 +281,19 @@ fn pages_ns(pages: usize) -> f64 {
     ns(&apart) - ns(&|n| n)
 }
 
-/// Random number generator whose next number depends on the value that was read.
+/// Returns the next random number, which depends on the value that was read.
 #[inline]
 fn next_random(at: u64, read: u32) -> u64 {
     (at ^ u64::from(read)).wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(1)
 }
 
-/// Nanoseconds of a read of a block, after a warm-up of `warm` reads.
+/// Measures a read of a block, after a warm-up of `warm` reads, in nanoseconds.
 fn reads_ns(block: &Block, pattern: AccessPattern, warm: usize) -> f64 {
     median_ns(warm.clamp(200 * READS, 4_000 * READS), READS, |at| block.run_operation(pattern, at, 1.0))
 }
 
-/// Nanoseconds of a read: median of five measurements of `reads` reads each, after a warm-up of as many. `operation` makes
-/// `of_operation` reads.
+/// Measures a read in nanoseconds: median of five measurements of `reads` reads each, after a warm-up of `reads` reads.
+/// `operation` makes `of_operation` reads.
 fn median_ns(reads: usize, of_operation: usize, mut operation: impl FnMut(&mut u64)) -> f64 {
     let (mut at, operations) = (0, (reads / of_operation).max(1));
     let mut repeat = || (0..operations).for_each(|_| operation(&mut at));
@@ -310,8 +310,9 @@ fn median_ns(reads: usize, of_operation: usize, mut operation: impl FnMut(&mut u
     times[times.len() / 2]
 }
 
-/// Nanoseconds of a read of a line that only another core's private cache holds. Another thread reads blocks from memory, so
-/// many of them that none is left in a shared cache when its turn comes again, and this thread reads each block after it.
+/// Measures a read of a line that only another core's private cache holds, in nanoseconds. Another thread reads blocks from
+/// memory, and this thread reads each block after it. There are so many blocks that a shared cache has lost a block when the
+/// other thread reads it again.
 ///
 /// # Errors
 /// If there is no second thread.
@@ -325,7 +326,7 @@ pub(super) fn remote_read_ns() -> Result<f64, SpawnError> {
         (0..OPERATIONS).for_each(|_| block.run_operation(AccessPattern::Reads, &mut at, 1.0));
         black_box(at);
     };
-    // Numbers of blocks that the other thread has read, and that this thread has read.
+    // Number of blocks that the other thread has read, and number that this thread has read.
     let (theirs, ours) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let wait = |count: &AtomicUsize, until: usize| {
         while count.load(Ordering::Acquire) < until {

@@ -1,4 +1,5 @@
-//! Figures 4 and 5: the memory program by size of its blocks; and reads of a set as large as this process's share of the L3.
+//! Figures 4 and 5: time of the memory program by size of its blocks; and reads of a set as large as this process's share of
+//! the L3.
 
 use std::time::Duration;
 
@@ -20,14 +21,14 @@ const BLOCKS_KIB_QUICK: [usize; 5] = [16, 256, 1_024, 4_096, 8_192];
 const GROUPS: usize = 8;
 const SIBLINGS: usize = 8;
 const WORKERS: usize = 2;
-/// The paper's agg_limit: with 25 siblings of a group on a core, each runs four times.
+/// Value of agg_limit in the paper. With 25 siblings of a group on a core, each sibling runs four times.
 const LIMIT: u32 = 100;
-/// Number of rounds, in each of which every way is measured once.
+/// Number of rounds. Each round measures every scheduling mode once.
 const ROUNDS: usize = 7;
 /// Maximum memory of the blocks of this process, in bytes.
 const MOST_BYTES: usize = 2 << 30;
 
-/// Runs a load under several ways of scheduling in turn, and returns the runs of each way, round by round.
+/// Runs a load under several scheduling modes in turn. Returns the runs of each mode, in the order of the rounds.
 pub(super) fn run_rounds(
     memory: &mut Memory,
     scheduled: &mut [ScheduledLoad],
@@ -45,7 +46,7 @@ pub(super) fn run_rounds(
     Ok(runs)
 }
 
-/// Rates of the runs, round by round.
+/// Returns the operations per second of each run.
 pub(super) fn rates(runs: &[MemoryRun]) -> Vec<f64> {
     runs.iter().map(|run| run.operations_per_s).collect()
 }
@@ -54,7 +55,8 @@ pub(super) fn spread(ratio: Ratio) -> Spread {
     Spread { mid: ratio.value, low: ratio.low, high: ratio.high }
 }
 
-/// Figure 4, and the part of figure 5 that can be measured without counters of the processor.
+/// Measures Figure 4 (time of a pass over a block, by size of the block), and the part of figure 5 that can be measured
+/// without counters of the processor.
 pub(super) fn fig4(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let sizes: &[usize] = if lab.quick { &BLOCKS_KIB_QUICK } else { &BLOCKS_KIB };
     let modes = [Mode::Fair, Mode::Tas, Mode::Packed, Mode::Itas];
@@ -81,7 +83,7 @@ pub(super) fn fig4(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
             }
             lab.say(&format!("memory program, {name}, blocks of {kib} KiB"));
             let mut memory = Memory::new(load, SEED);
-            // A fiber yields after a pass, however short the pass is: vruntimes count passes.
+            // A fiber yields after each pass, even a short one, so that vruntimes count passes.
             let slice = Duration::from_micros(1);
             let aggregation = Aggregation { bonus: Duration::from_secs(1), limit: LIMIT };
             let mut scheduled = modes
@@ -102,7 +104,7 @@ pub(super) fn fig4(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     Ok(())
 }
 
-/// Reads at random, with the set of each group as large as the current share of this process in the L3.
+/// Measures random reads. The set of each group is as large as this process's current share of the L3.
 pub(super) fn l3_share(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let mut latencies = Series::new("itas-l3 reads", "MiB", "ns a read that depends on the one before");
     let sizes_kib = [256, 512, 1_024, 2_048, 3_072, 4_096, 6_144, 8_192, 12_288, 16_384, 24_576, 32_768, 65_536];
@@ -141,9 +143,9 @@ pub(super) fn l3_share(lab: &mut Lab, findings: &mut Results) -> Result<(), Erro
     Ok(())
 }
 
-/// Largest size whose reads are closer to those of the L3 than to those of memory.
+/// Returns the largest size of a set, in bytes, for which the time of a read is closer to the L3 than to memory.
 fn l3_share_of(points: &[(usize, f64)]) -> usize {
-    // A set that is larger than the private caches, and smaller than any share.
+    // Time of a read in a set that is larger than the private caches, and smaller than any share of the L3.
     let l3 = points.iter().find(|(bytes, _)| *bytes == 3 << 20).map_or(0.0, |(_, ns)| *ns);
     let memory = points.last().map_or(0.0, |(_, ns)| *ns);
     let nearer = points.iter().take_while(|(_, ns)| *ns < (l3 + memory) / 2.0);

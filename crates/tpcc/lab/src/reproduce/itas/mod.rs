@@ -14,7 +14,7 @@ mod tuner;
 
 use super::{Experiment, Paper};
 
-/// The paper and its experiments.
+/// The paper on the Inter-Core Time Aggregation Scheduler (ITAS), and its experiments.
 pub(super) const PAPER: Paper = Paper {
     id: "itas",
     title: "Yamada and Kusakabe, Impact of Inter-Core Time Aggregation Scheduler on a Database Server Workload, AJIT 2009",

@@ -1,4 +1,4 @@
-//! Figures 7 and 10: the OLTP program of SysBench and loop programs beside it, from runs of `tpcc tenants`.
+//! Figures 7 and 10: the OLTP program of SysBench, and loop programs that run beside it, from runs of `tpcc tenants`.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ use tpcc_core::workload::error::Error;
 /// Numbers of rows of a database, around the sizes of caches: 128 KiB to 16 MiB. (The paper's 20,000 lines are 3.8 MB.)
 const ROWS: [u32; 6] = [1_024, 4_096, 8_192, 16_384, 32_768, 131_072];
 const ROWS_QUICK: [u32; 3] = [1_024, 8_192, 32_768];
-/// Distributions of the chosen rows.
+/// Distributions of row accesses.
 const ACCESS: [&str; 2] = ["uniform", "gaussian"];
 const TENANTS: u32 = 4;
 const LOOPS: u32 = 2;
@@ -19,7 +19,8 @@ const SLICE_US: u32 = 500;
 const POLICIES: [&str; 4] = ["tas", "packed", "itas", "auto"];
 const SIZE: &str = "MiB of a tenant's rows";
 
-/// Result of a run of all policies, by distribution and number of rows.
+/// Returns the result of a run of all policies, for a distribution and a number of rows. The result is stored for later
+/// calls.
 fn run(lab: &mut Lab, access: &str, rows: u32) -> Result<Value, Error> {
     let key = format!("tenants {access} {rows}");
     if let Some(known) = lab.stored_result(&key) {
@@ -36,7 +37,7 @@ fn run(lab: &mut Lab, access: &str, rows: u32) -> Result<Value, Error> {
     Ok(run)
 }
 
-/// Results of all runs.
+/// Returns the results of all runs, each with its distribution and number of rows.
 pub(super) fn runs(lab: &mut Lab) -> Result<Vec<(&'static str, u32, Value)>, Error> {
     let sizes: &[u32] = if lab.quick { &ROWS_QUICK } else { &ROWS };
     let mut runs = Vec::new();
@@ -48,18 +49,18 @@ pub(super) fn runs(lab: &mut Lab) -> Result<Vec<(&'static str, u32, Value)>, Err
     Ok(runs)
 }
 
-/// A measured ratio of throughputs with its interval.
+/// Returns the throughput of a policy relative to fair, with its interval.
 pub(super) fn ratio(run: &Value, policy: &str) -> Option<Spread> {
     let of = |end: &str| run[end][policy].as_f64();
     Some(Spread { mid: of("ratio")?, low: of("ratio_low")?, high: of("ratio_high")? })
 }
 
-/// Size of `rows` rows in MiB.
+/// Returns the size of `rows` rows in MiB.
 pub(super) fn mib(rows: u32) -> f64 {
     f64::from(rows) * 128.0 / f64::from(1 << 20)
 }
 
-/// Figure 7.
+/// Measures Figure 7: time of a transaction under each policy, by size of a tenant's rows.
 pub(super) fn fig7(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let runs = runs(lab)?;
     for access in ACCESS {
@@ -81,7 +82,7 @@ pub(super) fn fig7(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     Ok(())
 }
 
-/// Figure 10.
+/// Measures Figure 10: throughput of loop programs under each policy, by size of a tenant's rows.
 pub(super) fn fig10(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let runs = runs(lab)?;
     let loops = |run: &Value, policy: &str| run["policies"][policy]["background_per_s"].as_f64();
@@ -111,7 +112,7 @@ pub(super) fn fig10(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> 
     Ok(())
 }
 
-/// Adds the claim on waits, from the results of `tpcc tenants`.
+/// Adds the claim on the longest wait, from the results of `tpcc tenants`.
 pub(super) fn claim_waits_of_runs(runs: &[Value], findings: &mut Results) {
     let of_run = |run: &Value| {
         let policies = run["policies"].as_object()?;
@@ -120,7 +121,7 @@ pub(super) fn claim_waits_of_runs(runs: &[Value], findings: &mut Results) {
     claim_waits(runs.iter().filter_map(of_run), findings);
 }
 
-/// Adds the claim on waits, from ratios of waits to their bounds.
+/// Adds the claim on the longest wait, from ratios of waits to their bounds.
 pub(super) fn claim_waits(parts: impl Iterator<Item = f64>, findings: &mut Results) {
     let longest = parts.reduce(f64::max);
     let known =

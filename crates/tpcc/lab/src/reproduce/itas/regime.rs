@@ -9,16 +9,16 @@ use crate::reproduce::lab::{Lab, SEED, arguments};
 use crate::reproduce::report::{Series, Spread};
 use tpcc_core::workload::error::Error;
 
-/// Numbers of rows of a tenant: 256 KiB to 8 MiB.
+/// Numbers of rows of a tenant, which take 256 KiB to 8 MiB.
 const ROWS: [u32; 5] = [2_048, 8_192, 16_384, 32_768, 65_536];
 const ROWS_QUICK: [u32; 3] = [2_048, 8_192, 32_768];
-/// Lengths of a slice, in microseconds.
+/// Lengths of a time slice, in microseconds.
 const SLICES_US: [u32; 3] = [50, 200, 1_000];
 const SLICES_US_QUICK: [u32; 2] = [50, 500];
 const TENANTS: u32 = 8;
 const POLICIES: [&str; 4] = ["tas", "packed", "itas", "auto"];
 
-/// Measures the map.
+/// Measures the map: throughput of each policy at each size of rows and length of a slice.
 pub(super) fn regime(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let (sizes, slices): (&[u32], &[u32]) =
         if lab.quick { (&ROWS_QUICK, &SLICES_US_QUICK) } else { (&ROWS, &SLICES_US) };

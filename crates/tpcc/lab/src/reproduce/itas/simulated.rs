@@ -1,5 +1,5 @@
-//! Figures 5, 8 and 9: misses, from a simulator of caches, because counters of the processor are seldom available; and the
-//! simulator compared with this machine.
+//! Figures 5, 8 and 9: numbers of misses from a cache simulator, because counters of the processor are seldom available.
+//! Also compares the simulator with this machine.
 
 use std::time::Duration;
 
@@ -20,8 +20,8 @@ use crate::reproduce::lab::{Lab, SEED};
 use crate::reproduce::report::{Series, Spread};
 use tpcc_core::workload::error::Error;
 
-/// Approximate number of lines that a transaction of the OLTP program touches, and its time without the reads, in
-/// nanoseconds.
+/// Approximate number of lines that a transaction of the OLTP program touches, and time of the transaction without these
+/// reads, in nanoseconds.
 const OLTP_READS: usize = 600;
 const OLTP_WORK_NS: f64 = 30_000.0;
 const SLICE: Duration = Duration::from_micros(200);
@@ -29,7 +29,7 @@ const LIMIT: u32 = 32;
 /// Number of measurements of a latency.
 const TRIES: usize = 3;
 
-/// Model of this machine's memory, measured by reads at random places, each of which depends on the previous one.
+/// Measures the model of this machine's memory by reads at random places, each of which depends on the previous read.
 ///
 /// # Errors
 /// If there is no second thread.
@@ -37,18 +37,18 @@ pub(super) fn caches_here() -> Result<Caches, Error> {
     Ok(with_share(&own_caches()?))
 }
 
-/// Properties of the private caches, which do not change while a program runs; [`with_share`] adds the shared cache and the
-/// memory. Disturbances only lengthen a read, so that the minimum of some measurements counts.
+/// Measures the private caches, whose properties do not change while a program runs. [`with_share`] adds the shared cache
+/// and the memory. Disturbances only lengthen a read, so that the minimum of some measurements counts.
 fn own_caches() -> Result<Caches, Error> {
     const KIB: [usize; 7] = [256, 512, 768, 1_024, 1_280, 1_536, 2_048];
-    /// Larger than private caches, and smaller than the share of a process in a shared cache.
+    /// Size of a set larger than private caches, and smaller than the share of a process in a shared cache, in bytes.
     const MIXED: usize = 3 << 20;
     let walk = |bytes: usize| least(|| read_ns(bytes));
     let half = (walk(KIB[0] << 10) + walk(MIXED)) / 2.0;
     let held = KIB.into_iter().map(|kib| kib << 10).take_while(|bytes| walk(*bytes) < half);
     let private_bytes = held.last().unwrap_or(KIB[0] << 10);
     let private_ns = least(|| random_read_ns(KIB[0] << 10));
-    // The share of random reads from the private cache is the part of the set that it holds.
+    // The share of random reads from the private cache equals the share of the set that this cache holds.
     let private_part = private_bytes as f64 / MIXED as f64;
     let shared_ns = (least(|| random_read_ns(MIXED)) - private_part * private_ns) / (1.0 - private_part);
     let walks: Vec<Translations> = (0..TRIES).map(|_| translations()).collect();
@@ -70,18 +70,18 @@ fn own_caches() -> Result<Caches, Error> {
     })
 }
 
-/// Minimum of some measurements.
+/// Returns the minimum of some measurements.
 fn least(mut ns: impl FnMut() -> f64) -> f64 {
     (0..TRIES).map(|_| ns()).fold(f64::INFINITY, f64::min)
 }
 
 /// Adds the current share of this process in the shared cache, which depends on the load by other users of the machine.
 ///
-/// Of random reads of `S` bytes, `P / S` are from the private cache and `C / S` from the part `C` of the shared one: the
-/// times of two sets give `C` and the time of a read from memory.
+/// The private cache of `P` bytes serves the share `P / S` of random reads of `S` bytes. The part of the shared cache, of
+/// `C` bytes, serves the share `C / S`. The times of two sets give `C` and the time of a read from memory.
 fn with_share(own: &Caches) -> Caches {
     const SETS: [usize; 2] = [16 << 20, 64 << 20];
-    // Times without walks and without hits in the private cache; and the share of the other reads.
+    // Times without page walks and without hits in the private cache; and the share of reads that miss the private cache.
     let [(near, near_part), (far, far_part)] = SETS.map(|bytes| {
         let walks = (1.0 - (own.translations * PAGE) as f64 / bytes as f64).max(0.0);
         let private_part = own.private_bytes as f64 / bytes as f64;
@@ -102,12 +102,12 @@ fn aggregation() -> Aggregation {
 
 fn run(caches: &Caches, load: &Load, mode: Mode, cores: usize) -> Result<Simulated, Error> {
     let setting = Setting { mode, cores, slice: SLICE, aggregation: aggregation() };
-    // Duration of two cycles of all groups.
+    // Duration of one cycle of all groups.
     let cycle = load.groups as u32 * (LIMIT + 1) * SLICE;
     simulate(caches, load, &setting, 2 * cycle).map_err(|error| Error::failed(error.to_string()))
 }
 
-/// Misses of the private cache and of the shared one relative to fair, by size.
+/// Adds the misses of the private cache and of the shared cache, relative to fair, by size of a set.
 fn misses(
     (id, name): (&str, &str),
     caches: &Caches,
@@ -130,7 +130,7 @@ fn misses(
     Ok(())
 }
 
-/// Figure 5.
+/// Simulates Figure 5: misses of the memory program by size of a block.
 pub(super) fn fig5(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     lab.say("misses of the memory program, simulated");
     let caches = caches_here()?;
@@ -147,7 +147,7 @@ pub(super) fn fig5(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     misses(("itas-fig5", "local"), &caches, &local, "KiB of a block", findings)
 }
 
-/// Figures 8 (uniform) and 9 (gaussian).
+/// Simulates Figure 8 (uniform) or 9 (gaussian): misses of the OLTP program by size of a tenant's rows.
 fn oltp(lab: &mut Lab, findings: &mut Results, id: &str, name: &str, access: Access) -> Result<(), Error> {
     lab.say(&format!("misses of the OLTP program, {name}, simulated"));
     let caches = caches_here()?;
@@ -171,7 +171,7 @@ pub(super) fn fig9(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     oltp(lab, findings, "itas-fig9", "gaussian", Access::Gaussian)
 }
 
-/// Nanoseconds of an operation of the memory program without its reads, measured with sets that fit into the first cache.
+/// Measures an operation of the memory program without its reads, in nanoseconds, with sets that fit into the first cache.
 fn work_ns() -> Result<f64, Error> {
     const SET: usize = 4 << 10;
     let load =
@@ -246,7 +246,7 @@ pub(super) fn validation(lab: &mut Lab, findings: &mut Results) -> Result<(), Er
     more_cores(lab, findings)
 }
 
-/// Simulates 2 to 32 cores.
+/// Simulates the throughput of the modes on 2 to 32 cores.
 fn more_cores(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     lab.say("2 to 32 cores, simulated");
     let caches = Caches { shared_bytes: 32 << 20, ..caches_here()? };

@@ -1,5 +1,5 @@
-//! The tuner (the paper's future work) compared with fixed bonuses, and after a change of the working sets; and the cost of
-//! a decision.
+//! Throughput of the tuner (the paper's future work) compared with fixed bonuses; its adaptation to a change of the working
+//! sets; and the cost of a scheduling decision.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,7 +17,7 @@ use crate::reproduce::lab::{Lab, SEED};
 use crate::reproduce::report::{Series, Spread};
 use tpcc_core::workload::error::Error;
 
-/// Fixed bonuses, in microseconds.
+/// Fixed values of agg_bonus, in microseconds.
 const BONUSES_US: [u64; 6] = [50, 200, 500, 1_000, 2_000, 5_000];
 const SLICE: Duration = Duration::from_micros(50);
 const ROUNDS: usize = 7;
@@ -28,7 +28,7 @@ fn load() -> MemoryLoad {
     MemoryLoad { groups: 8, siblings: 8, block_bytes: 768 << 10, shared: true, pattern: AccessPattern::Reads }
 }
 
-/// Compares the tuner with fixed bonuses.
+/// Compares the throughput of the tuner with fixed bonuses.
 pub(super) fn tuner(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let load = load();
     let mut memory = Memory::new(load, SEED);
@@ -39,7 +39,7 @@ pub(super) fn tuner(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> 
     let mut scheduled =
         modes.iter().map(|mode| ScheduledLoad::new(&load, *mode, SLICE, 2)).collect::<Result<Vec<_>, _>>()?;
     lab.say("reads of sets of 768 KiB, tuned and with six fixed bonuses");
-    // A warm-up: the runtime keeps the parameters that the tuner finds.
+    // Warm-up: the runtime keeps the parameters that the tuner finds.
     memory.run(&mut scheduled[0], Duration::from_millis(500), std::thread::sleep)?;
     let length = Duration::from_millis(if lab.quick { 200 } else { 1_000 });
     let runs = run_rounds(&mut memory, &mut scheduled, ROUNDS, length)?;
@@ -62,7 +62,7 @@ pub(super) fn tuner(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> 
     reconverges(lab, &mut memory, findings)
 }
 
-/// Measures the time of the tuner after the sets become small, and large again, while the load runs.
+/// Measures the time that the tuner needs after the sets become small, and large again, while the load runs.
 fn reconverges(lab: &mut Lab, memory: &mut Memory, findings: &mut Results) -> Result<(), Error> {
     const SAMPLE: Duration = Duration::from_millis(5);
     lab.say("the sets become small, and large again, under a tuner");
@@ -91,7 +91,7 @@ fn reconverges(lab: &mut Lab, memory: &mut Memory, findings: &mut Results) -> Re
         }
     }
     findings.series.push(series);
-    // The first phase begins without parameters; the others begin with a change.
+    // The first phase begins without parameters. Each other phase begins with a change of the sets.
     let times: Vec<f64> = phases[1..].iter().map(|limits| converged_ms(&smooth(limits))).collect();
     let worst = times.iter().copied().fold(0.0, f64::max);
     let found: Vec<String> = phases.iter().map(|limits| format!("{:.0}", settled(&smooth(limits)))).collect();
@@ -100,7 +100,7 @@ fn reconverges(lab: &mut Lab, memory: &mut Memory, findings: &mut Results) -> Re
     Ok(())
 }
 
-/// Medians of five samples: single intervals may be probes with more slices in a row.
+/// Returns the medians of five consecutive samples, because single intervals may be probes with more slices in a row.
 fn smooth(limits: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let middle = |five: &[(f64, f64)]| {
         let mut values: Vec<f64> = five.iter().map(|(_, limit)| *limit).collect();
@@ -110,14 +110,14 @@ fn smooth(limits: &[(f64, f64)]) -> Vec<(f64, f64)> {
     limits.windows(5).map(middle).collect()
 }
 
-/// Median of the last half of a phase.
+/// Returns the median limit of the last half of a phase.
 fn settled(limits: &[(f64, f64)]) -> f64 {
     let mut late: Vec<f64> = limits[limits.len() / 2..].iter().map(|(_, limit)| *limit).collect();
     late.sort_unstable_by(f64::total_cmp);
     late.get(late.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// Time from which five consecutive limits are within half of the settled limit, or within two slices of it, in
+/// Returns the time from which five consecutive limits are within half of the settled limit, or within two slices of it, in
 /// milliseconds.
 fn converged_ms(limits: &[(f64, f64)]) -> f64 {
     let settled = settled(limits);
@@ -125,7 +125,7 @@ fn converged_ms(limits: &[(f64, f64)]) -> f64 {
     limits.windows(5).find(|five| five.iter().all(|(_, limit)| near(*limit))).map_or(f64::INFINITY, |five| five[0].0)
 }
 
-/// Measures the cost of a decision: 64 groups of 8 fibers, a slice of each.
+/// Measures the cost of a scheduling decision among 64 groups of 8 fibers.
 pub(super) fn decision(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     const GROUPS: u32 = 64;
     const FIBERS: u32 = 8;

@@ -11,17 +11,17 @@ use super::component::{COMPONENTS, Component};
 /// Number of occurrences of each event, in the order of the file. The first event is instructions.
 pub(super) type Costs = Vec<f64>;
 
-/// Counts of a file by component.
+/// Costs of a counted run, split by component.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct ComponentCosts {
     /// Names of the events, in the order of [`Costs`].
     pub(super) events: Vec<String>,
     pub(super) components: [Costs; COMPONENTS],
-    /// Counts of all code, including code of no component.
+    /// Costs of all code, including code of no component.
     pub(super) all: Costs,
 }
 
-/// Share of each component in a whole.
+/// Share of each component in the costs of a function.
 type Shares = [f64; COMPONENTS];
 
 /// Maps an instruction of an object file, at an address in that file, to a component.
@@ -32,9 +32,9 @@ pub(super) trait ComponentMap {
 /// A counted function.
 #[derive(Default)]
 struct Function {
-    /// Costs of its instructions that belong to no component.
+    /// Costs of the function's instructions that belong to no component.
     shared: Costs,
-    /// Callers, and the number of instructions of their calls.
+    /// Callers of the function, and number of instructions of the calls of each.
     calls: Vec<(Caller, f64)>,
 }
 
@@ -44,12 +44,12 @@ enum Caller {
     Function(usize),
 }
 
-/// Maximum number of lines of the header of a file.
+/// Maximum number of header lines of a file of Callgrind.
 const HEADER: usize = 30;
 /// Number of passes that propagate shares from callers to callees: library code calls library code to a small depth.
 const PASSES: usize = 40;
 
-/// Functions with their numbers, by object file and name.
+/// Counted functions, and their indices by object file and name.
 #[derive(Default)]
 struct Functions {
     numbers: HashMap<(String, String), usize>,
@@ -65,7 +65,7 @@ impl Functions {
     }
 }
 
-/// Parses the output of Callgrind (`--dump-instr=yes`, nothing compressed). None if the text is no such file.
+/// Parses the output of Callgrind (`--dump-instr=yes`, nothing compressed). Returns `None` if the text is not such a file.
 pub(super) fn split(text: &str, places: &mut impl ComponentMap) -> Option<ComponentCosts> {
     let header = || text.lines().take(HEADER);
     if !header().any(|line| line == "positions: instr") {
@@ -122,7 +122,7 @@ pub(super) fn split(text: &str, places: &mut impl ComponentMap) -> Option<Compon
     Some(split)
 }
 
-/// Adds a share of `costs`.
+/// Adds `share` times `costs` to `sums`.
 fn add(sums: &mut Costs, costs: &[f64], share: f64) {
     if sums.len() < costs.len() {
         sums.resize(costs.len(), 0.0);
@@ -132,7 +132,8 @@ fn add(sums: &mut Costs, costs: &[f64], share: f64) {
     }
 }
 
-/// Shares of the components in each function. The shares sum to one, or to less if some calls lead back to no component.
+/// Computes the share of each component in each function. The shares of a function sum to one, or to less if some calls lead
+/// back to no component.
 fn shares(functions: &[Function]) -> Vec<Shares> {
     let mut shares = vec![[0.0; COMPONENTS]; functions.len()];
     for _ in 0..PASSES {

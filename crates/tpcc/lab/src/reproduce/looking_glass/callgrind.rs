@@ -56,7 +56,7 @@ impl ComponentMap for LineTables {
     }
 }
 
-/// Counts of a transaction, by component and of all code.
+/// Counts of a transaction, for each component and for all code.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ComponentCounts {
     pub(super) components: [Counts; COMPONENTS],
@@ -64,7 +64,7 @@ pub(super) struct ComponentCounts {
 }
 
 impl ComponentCounts {
-    /// Counts of one unit, if the longer run has `units` more units.
+    /// Computes the counts of one unit of work. The long run has `units` more units than the short one.
     fn between(short: &ComponentCosts, long: &ComponentCosts, units: f64) -> ComponentCounts {
         let of = |short_costs: &Costs, long_costs: &Costs| {
             Totals::new(&short.events, short_costs).per_unit(&Totals::new(&long.events, long_costs), units)
@@ -79,8 +79,8 @@ impl ComponentCounts {
     }
 }
 
-/// Counts a run of each of two lengths, with `data_caches` as the data cache and the level behind both. `args` gives the
-/// arguments of a run of a length; it is called before each run.
+/// Counts a short and a long run, with `data_caches` as the data cache and the level behind both first-level caches. `args`
+/// returns the arguments of a run of a given length, and is called before each run.
 pub(super) fn count(
     program: &Path,
     lengths: (u64, u64),
@@ -95,7 +95,7 @@ pub(super) fn count(
     Ok(ComponentCounts::between(&counted_short, &counted_long, (long - short) as f64))
 }
 
-/// Counts one run.
+/// Counts one run with Callgrind.
 fn one(
     program: &Path,
     args: &[String],

@@ -38,7 +38,7 @@ impl Component {
         Component::Codec,
     ];
 
-    /// Name in a report.
+    /// Returns the name of the component in a report.
     pub(super) fn name(self) -> &'static str {
         match self {
             Component::Workload => "transaction code and driver",
@@ -52,8 +52,8 @@ impl Component {
         }
     }
 
-    /// Component of a source file. None for libraries, and for code that all components share (`base`, `io`): such code
-    /// counts for its caller.
+    /// Returns the component of a source file. `None` for libraries, and for code that all components share (`base`, `io`):
+    /// such code counts for its caller.
     pub(super) fn of(file: &str) -> Option<Component> {
         let file = file.replace('\\', "/");
         let within = |of: &str| file.split_once(of).map(|(_, rest)| rest.to_owned());

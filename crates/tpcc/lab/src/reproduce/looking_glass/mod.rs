@@ -7,9 +7,9 @@
 //! step is therefore a real removal, `--engine floor`, which has none of the components.
 //!
 //! The time of a component is modelled ([`breakdown`](super::breakdown)): its instructions and their misses in simulated
-//! caches, times the costs of events on this machine. The report has the measured time of the whole beside the sum. The sum
-//! is larger: the work of services (cleaning pages, flushing the log) is counted with the transactions for which they do it,
-//! while other threads do it in the timed run.
+//! caches, times the costs of events on this machine. The report has the measured time of a whole transaction beside the sum
+//! of its components. The sum is larger: the work of services (cleaning pages, flushing the log) is counted with the
+//! transactions that do this work, while other threads do it in the timed run.
 
 mod attribution;
 mod callgrind;
@@ -26,7 +26,7 @@ use callgrind::{ComponentCounts, LineTables};
 use component::Component;
 use tpcc_core::workload::error::Error;
 
-/// The paper and its experiments.
+/// The paper "OLTP Through the Looking Glass", and its experiments.
 pub(super) const PAPER: Paper = Paper {
     id: "looking-glass",
     title: "Harizopoulos, Abadi, Madden and Stonebraker, OLTP Through the Looking Glass, and What We Found There, SIGMOD 2008",
@@ -59,8 +59,8 @@ fn new_order(lab: &mut Lab, results: &mut Results) -> Result<(), Error> {
     removal_steps(lab, results, "looking-glass-new-order", "new-order", parts, left)
 }
 
-/// Runs one transaction on the whole engine and on the floor. `parts` are claims on locks, latches, the log and the pool, in
-/// this order.
+/// Measures one transaction on the whole engine and on the floor. `parts` are the claims on locks, latches, the log and the
+/// pool, in this order.
 fn removal_steps(
     lab: &mut Lab,
     results: &mut Results,
@@ -128,7 +128,7 @@ fn removal_steps(
     Ok(())
 }
 
-/// Arguments of a run of one worker with inline services, so that one thread does all work.
+/// Returns the arguments of a run of one worker with inline services, so that one thread does all work.
 fn single_worker_args(mix: &str) -> String {
     format!(
         "run --warehouses 1 --workers 1 --mix {mix} --warmup 0 --seed {SEED} --durability async --buffer-pool 456 \
@@ -141,7 +141,7 @@ fn lengths(lab: &Lab) -> (u64, u64) {
     if lab.quick { (1_000, 3_000) } else { (2_000, 8_000) }
 }
 
-/// Counts of a transaction by component, with each of the simulated caches.
+/// Counts of a transaction by component, with each set of simulated caches.
 struct CountsByCache {
     second: ComponentCounts,
     third: ComponentCounts,
@@ -153,13 +153,14 @@ impl CountsByCache {
         Events::of_counts(&counts(&self.second), &counts(&self.third), &counts(&self.pages))
     }
 
-    /// Costs of events beside this work.
+    /// Measures the costs of events beside the work of this transaction.
     fn model(&self) -> Option<Model> {
         let exposed = ExposedCosts::measure(&self.events(|split| split.all))?;
         Some(Model { probe: Probe::measure(), exposed })
     }
 
-    /// Modelled nanoseconds of each component, and measured nanoseconds of the whole at these `rates`.
+    /// Returns the modelled nanoseconds of each component, and the measured nanoseconds of the whole transaction at these
+    /// `rates`.
     fn times(&self, id: &str, model: &Model, rates: &[f64]) -> Series {
         let modelled = |events: &Events| Some(model.breakdown(events).sum());
         let mut times = Series::new(format!("{id} time of parts, modelled"), "part", "ns a transaction");
@@ -191,7 +192,7 @@ fn count_engine(lab: &mut Lab, mix: &str) -> Result<CountsByCache, Error> {
     Ok(counted)
 }
 
-/// Instructions of a transaction on the floor.
+/// Counts the instructions of a transaction on the floor.
 fn count_floor(lab: &mut Lab, mix: &str) -> Result<Option<f64>, Error> {
     lab.say(&format!("counting {mix} on the floor"));
     let args = format!("run --engine floor --warehouses 1 --mix {mix} --warmup 0 --seed {SEED} --check off");
@@ -207,7 +208,7 @@ fn count_floor(lab: &mut Lab, mix: &str) -> Result<Option<f64>, Error> {
     Ok(lab.count(&[count])?.and_then(|counts| Some(counts.first()?.instructions)))
 }
 
-/// Transactions per second on the whole engine and on the floor, in turns.
+/// Measures the transactions per second on the whole engine and on the floor, in alternation.
 fn time_engines(lab: &mut Lab, mix: &str) -> Result<Timings, Error> {
     let (rounds, seconds) = if lab.quick { (3, 1) } else { (7, 3) };
     let whole = lab.run_args(1, 1, &format!("--workers 1 --mix {mix} --warmup 1 --duration {seconds}"))?;

@@ -15,7 +15,7 @@ struct Benchmark {
     mcycles: f64,
     coverage: f64,
     epochs: f64,
-    /// Number of transactions to measure, long and quick.
+    /// Number of transactions to measure, in a full and in a quick experiment.
     transactions: (u64, u64),
 }
 
@@ -32,7 +32,7 @@ const BENCHMARKS: [Benchmark; 7] = [
 const MIX: &str = "transaction";
 const RATIO: &str = "time, sequential = 1";
 
-/// Runs of all transactions. Each run is made at the first call.
+/// Returns the results of runs of all transactions. Each run is made at the first call.
 fn runs(lab: &mut Lab) -> Result<Vec<(&'static Benchmark, Value)>, Error> {
     BENCHMARKS
         .iter()
@@ -55,7 +55,7 @@ fn runs(lab: &mut Lab) -> Result<Vec<(&'static Benchmark, Value)>, Error> {
         .collect()
 }
 
-/// A series over the transactions.
+/// Returns a series with one value for each transaction.
 fn over_mixes(
     name: &str,
     y_label: &str,
@@ -75,16 +75,16 @@ fn exact(run: &Value, pointer: &str) -> Option<Spread> {
     at(run, pointer).map(Spread::exact)
 }
 
-/// A measured ratio with its interval.
+/// Returns the time of a way relative to the sequential time, with its interval.
 fn ratio(run: &Value, way: &str) -> Option<Spread> {
     let of = |end: &str| at(run, &format!("/{end}/{way}"));
     Some(Spread { mid: of("ratio")?, low: of("ratio_low")?, high: of("ratio_high")? })
 }
 
-/// A column of the paper's table: its name, its label, and its value.
+/// A column of the paper's Table II: its name, its label, and the function that returns its value.
 type PaperColumn = (&'static str, &'static str, fn(&Benchmark) -> f64);
 
-/// Table II.
+/// Measures Table II: sequential time, coverage and epochs of each transaction.
 pub(super) fn table2(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let runs = runs(lab)?;
     let columns: [(&str, &str, &str); 5] = [
@@ -111,7 +111,7 @@ pub(super) fn table2(lab: &mut Lab, findings: &mut Results) -> Result<(), Error>
     Ok(())
 }
 
-/// Figure 19.
+/// Measures Figure 19: time of each transaction relative to its sequential time, on up to four processors.
 pub(super) fn fig19(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let runs = runs(lab)?;
     let mut push = |name: &str, value: &dyn Fn(&Value) -> Option<Spread>| {
@@ -127,7 +127,7 @@ pub(super) fn fig19(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> 
     Ok(())
 }
 
-/// Activities of the processors, as shares of their time.
+/// Adds the share of the processors' time for each of their activities.
 fn parts(id: &str, machine: usize, runs: &[(&Benchmark, Value)], findings: &mut Results) {
     for part in ["busy", "failed", "token", "idle"] {
         let name = format!("{id} {part}, {} processors", 1 << machine);
@@ -138,7 +138,7 @@ fn parts(id: &str, machine: usize, runs: &[(&Benchmark, Value)], findings: &mut 
     }
 }
 
-/// Figure 20.
+/// Measures Figure 20: time of each transaction by number of processors, measured and simulated.
 pub(super) fn fig20(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let runs = runs(lab)?;
     for (of, run) in &runs {
@@ -161,7 +161,7 @@ pub(super) fn fig20(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> 
     Ok(())
 }
 
-/// Figure 21.
+/// Simulates Figure 21: time and violations on four processors as changes of the engine are added.
 pub(super) fn fig21(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let runs = runs(lab)?;
     let changes =
@@ -180,7 +180,7 @@ pub(super) fn fig21(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> 
     Ok(())
 }
 
-/// Adds the claims on the runs.
+/// Adds the claims on measured and simulated times.
 fn claims(runs: &[(&Benchmark, Value)], findings: &mut Results) {
     let run = |mix: &str| runs.iter().find(|(of, _)| of.mix == mix).map_or(&Value::Null, |(_, run)| run);
     let found = |spec: ClaimSpec, value: Option<f64>, note: &str| match value {

@@ -10,7 +10,7 @@ mod sub_epochs;
 
 use super::{Experiment, Paper};
 
-/// The paper and its experiments.
+/// The paper on thread-level speculation (TLS), and its experiments.
 pub(super) const PAPER: Paper = Paper {
     id: "speculate",
     title: "Colohan, Ailamaki, Steffan and Mowry, Incrementally Parallelizing Database Transactions with Thread-Level \

@@ -12,17 +12,17 @@ use tpcc_core::workload::database::Database;
 use tpcc_core::workload::error::Error;
 use tpcc_core::workload::settings::{Background, Durability, StoreConfig};
 
-/// Numbers of sub-epochs; 1 is a restart.
+/// Numbers of sub-epochs. With 1, a violation restarts the epoch.
 const SUB_EPOCHS: [usize; 5] = [1, 2, 4, 8, 16];
-/// Quarters of an epoch before the dependence.
+/// Positions of the dependence: number of quarters of an epoch before it.
 const QUARTERS: [usize; 4] = [0, 1, 2, 3];
 /// Number of sub-epochs in the paper.
 const PAPER_SUB_EPOCHS: usize = 8;
 
-/// Label of a cost, and its value.
+/// Label of a cost, and function that returns its value.
 type CostLabel = (&'static str, fn(&DependenceCost) -> f64);
 
-/// Measures costs with a dependence at several positions of an epoch.
+/// Measures the cost of a dependence at several positions of an epoch.
 pub(super) fn sub_epochs(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let (rounds, loops) = if lab.quick { (5, 150) } else { (9, 600) };
     let data = lab.database(1)?;

@@ -1,10 +1,10 @@
 //! Index fetches (3.2): N threads, each of which repeatedly reads a row by key, on one table of 100,000 rows of 25 integers.
 //! Figures 2a, 5, 8 and 9.
 //!
-//! The paper's operation has 45 KiB of code and misses in caches of 16 to 64 KiB. Ours has a fraction of that, so that the
-//! caches here are smaller in proportion: the cache of figures 2, 5 and 8 has the largest power of two that is at most half
-//! the operation's code. The amount of code is counted, not assumed: lines that one fetch misses after other code has filled
-//! the cache.
+//! The paper's operation has 45 KiB of code, and misses in caches of 16 to 64 KiB. The code of our operation is a fraction
+//! of this size, so that the caches here are smaller in proportion. The cache of figures 2, 5 and 8 has the largest power of
+//! two that is at most half the size of the operation's code. The size of the code is counted, not assumed: it is the number
+//! of lines that one fetch misses after other code has filled the cache.
 
 use serde_json::json;
 
@@ -19,16 +19,16 @@ use tpcc_core::workload::error::Error;
 
 /// Team size of the paper's comparisons.
 const TEAM_SIZE: u32 = 10;
-/// Fetches of each thread, in the short and in the long run.
+/// Number of fetches of each thread, in the short and in the long run.
 const FETCHES: (u64, u64) = (400, 2400);
-/// A cache that certainly holds the code of an operation.
+/// Geometry of a cache that certainly holds the code of an operation.
 const LARGE_CACHE: &str = "65536,8,64";
 
 /// Parameters of a run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct FetchRun {
     threads: u32,
-    /// True if threads switch at points.
+    /// True if threads switch at context-switch points.
     live: bool,
     /// True if other code empties the cache before each round.
     cold: bool,
@@ -49,12 +49,13 @@ fn count_of(run: FetchRun, i1: Geometry) -> CountSpec {
     }
 }
 
-/// Counts a fetch of each of `runs`; none if nothing can be counted.
+/// Counts the events of a fetch in each of `runs`; `None` if nothing can be counted.
 fn count(lab: &mut Lab, runs: &[(FetchRun, Geometry)]) -> Result<Option<Vec<Counts>>, Error> {
     let what: Vec<CountSpec> = runs.iter().map(|(run, i1)| count_of(*run, *i1)).collect();
     let Some(mut counts) = lab.count(&what)? else { return Ok(None) };
     for ((run, _), counts) in runs.iter().zip(&mut counts) {
-        // The other code misses all its lines each time that it runs: for every fiber, or for the first one only.
+        // The other code misses all its lines each time that it runs: for every fiber, or for the first fiber of a round
+        // only.
         let rounds = if !run.cold {
             0.0
         } else if run.live {
@@ -71,7 +72,7 @@ fn large_cache() -> Result<Geometry, Error> {
     LARGE_CACHE.parse().map_err(Error::failed)
 }
 
-/// Number of lines of code of a fetch, and the cache for the figures.
+/// Size of the code of a fetch in lines, and cache geometry for the figures.
 struct FetchCode {
     lines: f64,
     i1: Geometry,
@@ -98,10 +99,10 @@ fn threads(lab: &Lab) -> &'static [u32] {
     if lab.quick { &[1, 2, 5, 10] } else { &[1, 2, 3, 4, 5, 6, 8, 10, 16] }
 }
 
-/// Misses of a round by number of threads.
+/// Instruction misses of a round, by number of threads.
 type ByThreads = Vec<(u32, f64)>;
 
-/// Misses of a round, in which each thread makes one fetch, by number of threads.
+/// Counts the instruction misses of a round, in which each thread makes one fetch, by number of threads.
 fn by_threads(
     lab: &mut Lab,
     name: &str,
@@ -118,13 +119,13 @@ fn by_threads(
     Ok(Some((series, values)))
 }
 
-/// Additional misses of each thread beyond the first, at ten threads.
+/// Returns the additional misses of each thread beyond the first, with ten threads.
 fn extra_misses(values: &[(u32, f64)]) -> Option<f64> {
     let at = |threads| values.iter().find(|(n, _)| *n == threads).map(|(_, misses)| *misses);
     Some((at(TEAM_SIZE)? - at(1)?) / f64::from(TEAM_SIZE - 1))
 }
 
-/// Figure 2a: ten threads cost little more than one.
+/// Counts Figure 2a: instruction misses of a round by number of threads. Ten threads cost little more than one.
 pub(super) fn fig2(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let Some(code) = code(lab, findings)? else {
         findings.add_claim(claims::FETCH_EXTRA.missing(uncounted(lab)));
@@ -145,7 +146,7 @@ pub(super) fn fig2(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     Ok(())
 }
 
-/// Figure 5: the same after other code has run before each round.
+/// Counts Figure 5: instruction misses of a round by number of threads, after other code has run before each round.
 pub(super) fn fig5(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let Some(code) = code(lab, findings)? else { return Ok(()) };
     for (live, cold, name) in [
@@ -161,7 +162,7 @@ pub(super) fn fig5(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     Ok(())
 }
 
-/// Figure 8: all counts, and time, at ten threads.
+/// Measures Figure 8: all counts, and the time, with ten threads.
 pub(super) fn fig8(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let Some(code) = code(lab, findings)? else {
         findings.add_claim(claims::FETCH_I1.missing(uncounted(lab)));
@@ -182,7 +183,7 @@ pub(super) fn fig8(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let times = time(lab, if lab.quick { 3 } else { 7 })?;
     series.push("time", times.map(|t| Spread { mid: 100.0 * t.mid, low: 100.0 * t.low, high: 100.0 * t.high }));
     cold.push("time", None);
-    // Numbers of the paper's text: misses on the Pentium III, mispredictions on both processors.
+    // Values in the paper's text: misses on the Pentium III, mispredictions on both processors.
     let mut paper = Series::new("steps-fig8 paper, Pentium III", "event", &label);
     paper.push_exact("L1-I misses", Some(34.0));
     paper.push_exact("mispredicted branches", Some(36.0));
@@ -202,7 +203,7 @@ pub(super) fn fig8(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     Ok(())
 }
 
-/// Name of a count, and its value.
+/// Name of a count, and function that returns its value.
 type Event = (&'static str, fn(&Counts) -> f64);
 
 /// Counts in figures 8, 10 and 11.
@@ -214,7 +215,7 @@ pub(super) const EVENTS: &[Event] = &[
     ("mispredicted branches", |counts| counts.mispredicts),
 ];
 
-/// Time of a fetch with switching, relative to without.
+/// Measures the time of a fetch with switching, relative to a fetch without switching.
 fn time(lab: &mut Lab, rounds: usize) -> Result<Option<Spread>, Error> {
     let mut ratios = Vec::new();
     for _ in 0..rounds {
@@ -229,7 +230,8 @@ fn time(lab: &mut Lab, rounds: usize) -> Result<Option<Spread>, Error> {
     Ok(Spread::of(ratios))
 }
 
-/// Figure 9: caches of three sizes around the size of the operation's code, from direct-mapped to fully associative.
+/// Counts Figure 9: instruction misses in caches of three sizes around the size of the operation's code, from direct-mapped
+/// to fully associative.
 pub(super) fn fig9(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let Some(code) = code(lab, findings)? else { return Ok(()) };
     let sizes: Vec<u32> =

@@ -19,16 +19,16 @@ const ROW: usize = 100;
 const ROWS: Table<(), ()> = Table::new("rows");
 /// Size of the rows in bytes, far larger than the caches of any processor.
 const BYTES: u64 = 1536 << 20;
-/// Lookups of a transaction: a multiple of every group size.
+/// Number of lookups of a transaction, a multiple of every group size.
 const LOOKUPS: usize = 48;
-/// Numbers of lookups announced at a time; 0 announces none.
+/// Group sizes: numbers of lookups announced at a time; 0 announces none.
 const GROUPS: [usize; 6] = [0, 2, 4, 8, 12, 16];
 /// Required free memory of the system, in bytes.
 const NEEDED: u64 = 3 << 30;
 /// Duration of one measurement of a variant.
 const SLICE: Duration = Duration::from_millis(400);
 
-/// Adds the series and the claim.
+/// Measures lookups by group size, and adds the series and the claim.
 pub(super) fn lookup(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     if let Some(free) = available_memory_bytes().filter(|free| *free < NEEDED) {
         let why = format!("needs {} MiB of memory; {} are free", NEEDED >> 20, free >> 20);
@@ -65,7 +65,7 @@ pub(super) fn lookup(lab: &mut Lab, findings: &mut Results) -> Result<(), Error>
     Ok(())
 }
 
-/// Nanoseconds of a lookup by group size, round by round; none if the user has interrupted.
+/// Measures a lookup in nanoseconds by group size, round by round. Returns `None` if the user has interrupted.
 fn measure(directory: &std::path::Path, rounds: usize) -> Result<Option<Vec<Vec<f64>>>, Box<dyn std::error::Error>> {
     let options = Options::new().buffer_pool(BYTES * 2).durability(Durability::Async).checkpoint_every(256 << 20);
     let db = options.open(directory)?;
@@ -126,7 +126,7 @@ fn run_transaction(
     Ok(())
 }
 
-/// Next number below `n` of a pseudo-random sequence (splitmix64).
+/// Returns the next number below `n` of a pseudo-random sequence (splitmix64).
 fn below(state: &mut u64, n: u64) -> u64 {
     let drawn = hash64(*state);
     *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);

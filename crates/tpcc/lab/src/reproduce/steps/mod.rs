@@ -13,7 +13,7 @@ mod tpcc;
 
 use super::{Experiment, Paper};
 
-/// The paper and its experiments.
+/// The STEPS paper, and its experiments.
 pub(super) const PAPER: Paper = Paper {
     id: "steps",
     title: "Harizopoulos and Ailamaki, STEPS Towards Cache-Resident Transaction Processing, VLDB 2004",

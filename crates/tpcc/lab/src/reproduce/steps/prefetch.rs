@@ -1,5 +1,5 @@
-//! Beyond the paper: effect on time of switching behind prefetches. Throughput of the standard mix by warehouses, under
-//! threads without and with group prefetch, and under steps with points of either kind and of both.
+//! Effect of switching behind prefetches on throughput (beyond the paper). Throughput of the standard mix by number of
+//! warehouses, under threads without and with group prefetch, and under steps with points of either kind and of both.
 
 use storage::PointKind;
 
@@ -10,7 +10,7 @@ use crate::reproduce::lab::{Lab, Timings};
 use crate::reproduce::report::Series;
 use tpcc_core::workload::error::Error;
 
-/// A way to run transactions: its label and its flags.
+/// A scheduler to compare: its label and its flags.
 type SchedulerFlags = (&'static str, &'static str);
 
 const PLAIN: SchedulerFlags = ("threads", "--scheduler threads --prefetch off");
@@ -19,7 +19,7 @@ const STEPS: SchedulerFlags = ("steps, default points", "--scheduler steps");
 const BOTH: SchedulerFlags = ("steps, both", "--scheduler steps --ctx-points all");
 const TEAM_OF_ONE: SchedulerFlags = ("steps, team of one", "--scheduler steps --team-size 1");
 
-/// Sweeps warehouses and ways.
+/// Measures the throughput under each scheduler, by number of warehouses.
 pub(super) fn sweep(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let sizes: &[u32] = if lab.quick { &[1, 20] } else { &[1, 2, 5, 10, 20, 40] };
     let (seconds, rounds) = if lab.quick { (2, 3) } else { (6, 5) };
@@ -50,7 +50,7 @@ pub(super) fn sweep(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> 
         };
         let mut runs = Vec::new();
         for (way, flags) in all {
-            // One warehouse fits the caches: there is no claim on the other ways at this size.
+            // One warehouse fits the caches: there is no claim on the other schedulers at this size.
             if lab.quick && warehouses == 1 && ![THREADS.0, STEPS.0].contains(&way) {
                 continue;
             }
@@ -70,7 +70,8 @@ pub(super) fn sweep(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> 
         findings.series.push(series);
     }
     for (way, _) in [THREADS, STEPS] {
-        // In both ways the same terminals send requests, each again as soon as it has its answer.
+        // Under both schedulers the same terminals send requests. Each sends a request as soon as it has the previous
+        // answer.
         let name = format!("steps-prefetch p99 {way}");
         let mut series = Series::new(name, "warehouses", "99th percentile of New-Order's response, us, one worker");
         sizes.iter().for_each(|&n| series.push(n, timings.response_p99(&label(way, n, 1))));

@@ -1,5 +1,5 @@
-//! Cost of a switch: nanoseconds of a hop between members of a team with its checks, by size of the team and by position of
-//! the points, beside libraries in common use.
+//! Cost of a context switch: nanoseconds of a hop between members of a team, including its checks, by size of the team and
+//! by position of the points. Compared with libraries in common use.
 
 use sched_steps::measure::{self, Contestant, Figure, Shape, compare};
 
@@ -9,7 +9,7 @@ use crate::reproduce::lab::Lab;
 use crate::reproduce::report::{Series, Spread};
 use tpcc_core::workload::error::Error;
 
-/// Sizes of teams.
+/// Numbers of members of the measured teams.
 const SIZES: [usize; 6] = [2, 10, 16, 64, 300, 1000];
 /// Team sizes of the claim.
 const CLAIMED: std::ops::RangeInclusive<usize> = 10..=300;
@@ -18,7 +18,7 @@ const OURS: &str = "hop, staggered points";
 const COROSENSEI: &str = "corosensei";
 const TOKIO: &str = "tokio yield_now";
 
-/// Measures hops; the contestants alternate.
+/// Measures the cost of a hop and of a switch in other libraries; the contestants alternate.
 pub(super) fn switch(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let (repetitions, hops) = if lab.quick { (7, 400_000) } else { (15, 3_000_000) };
     let mut figures: Vec<Figure> = Vec::new();

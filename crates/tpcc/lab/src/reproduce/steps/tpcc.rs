@@ -14,10 +14,11 @@ use tpcc_core::workload::error::Error;
 
 /// Numbers of transactions of the short and of the long counted run.
 const LENGTHS: (u64, u64) = (1_000, 5_000);
-/// Misses per transaction below which a cache is too large to show an effect.
+/// Minimum number of misses per transaction that shows an effect. With fewer misses, a cache is too large.
 const FEW: f64 = 20.0;
 
-/// Counts of a mix at a number of warehouses, with points off and on, in the first cache with enough misses with points off.
+/// Counts of a mix at a number of warehouses, with points off and with points on. The cache is the first that has enough
+/// misses with points off.
 struct MixCounts {
     warehouses: u32,
     i1: Geometry,
@@ -54,12 +55,12 @@ fn count_mix(lab: &mut Lab, mix: &str, loaded: u32, warehouses: u32) -> Result<O
     Ok(None)
 }
 
-/// Number of warehouses to load, and numbers of warehouses to measure.
+/// Returns the number of warehouses to load, and the numbers of warehouses to measure.
 fn sizes(lab: &Lab, all: &'static [u32]) -> (u32, &'static [u32]) {
     if lab.quick { (20, &[20]) } else { (all.iter().copied().max().unwrap_or(20), all) }
 }
 
-/// Speed-up of a mix by points, over interleaved rounds.
+/// Measures the throughput of a mix with points, relative to the mix without points, over interleaved rounds.
 fn speedup(lab: &mut Lab, mix: &str, loaded: u32, warehouses: u32) -> Result<Option<Spread>, Error> {
     let (seconds, rounds) = if lab.quick { (2, 3) } else { (6, 5) };
     let how =
@@ -75,11 +76,12 @@ fn speedup(lab: &mut Lab, mix: &str, loaded: u32, warehouses: u32) -> Result<Opt
 struct PaperBars {
     /// Name of the bars, such as "10 warehouses".
     of: &'static str,
-    /// Remaining per cent by name of the event, or of time.
+    /// Remaining events or remaining time in per cent, by name.
     left: &'static [(&'static str, f64)],
 }
 
-/// Figure 10: 60 to 65% fewer instruction misses, 41 to 45% fewer mispredictions, 16 to 39% faster; more at more warehouses.
+/// Figure 10 of the paper: 60 to 65% fewer instruction misses, 41 to 45% fewer mispredictions, 16 to 39% faster. Gains are
+/// larger at more warehouses.
 const FIGURE_10: &[PaperBars] = &[
     PaperBars {
         of: "10 warehouses",
@@ -91,10 +93,10 @@ const FIGURE_10: &[PaperBars] = &[
     },
 ];
 
-/// Figure 11: 56% fewer instruction misses.
+/// Figure 11 of the paper: 56% fewer instruction misses.
 const FIGURE_11: &[PaperBars] = &[PaperBars { of: "10 warehouses", left: &[("L1-I misses", 44.0)] }];
 
-/// Figures 10 and 11: events with points, relative to without, by warehouses.
+/// Measures figure 10 or 11: events with points relative to events without points, by number of warehouses.
 fn relative(
     lab: &mut Lab,
     findings: &mut Results,
@@ -117,7 +119,7 @@ fn relative(
         }
         series.push("time", time.map(|t| Spread { mid: 100.0 / t.mid, low: 100.0 / t.high, high: 100.0 / t.low }));
         findings.series.push(series);
-        // Only in the figure of the first number of warehouses, whose label names the cache.
+        // Values of the paper are only in the figure of the first number of warehouses, whose label names the cache.
         if all.is_empty() {
             for bars in paper {
                 let mut series = Series::new(format!("{figure} paper, {}", bars.of), "event", &label);
@@ -133,7 +135,7 @@ fn relative(
     Ok((all, at_twenty))
 }
 
-/// Counts with the smallest reduction of all.
+/// Returns the counts with the smallest reduction.
 fn worst(counted: &[MixCounts], of: fn(&Counts) -> f64) -> Option<&MixCounts> {
     let left = |counted: &MixCounts| of(&counted.on) / of(&counted.off).max(f64::MIN_POSITIVE);
     counted.iter().max_by(|a, b| left(a).total_cmp(&left(b)))
@@ -176,7 +178,7 @@ pub(super) fn fig11(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> 
     Ok(())
 }
 
-/// Table 4: threads that enter a team, and threads that leave it with the others, by operation.
+/// Measures Table 4: number of threads that enter a team, and number of threads that leave it with the others, by operation.
 pub(super) fn table4(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let (loaded, sizes) = sizes(lab, &[10, 20, 30]);
     for &warehouses in sizes {

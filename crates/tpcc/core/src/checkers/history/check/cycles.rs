@@ -1,4 +1,4 @@
-//! Cycles of edges, and the anomaly that each cycle is.
+//! Search for cycles in the dependency graph, and the kind of anomaly of each cycle.
 //!
 //! Kinds of edges are added one by one, starting with the edges whose cycles the weakest level forbids. After each kind the
 //! strongly connected components are computed (Tarjan 1972). If a component has an edge of the new kind, a breadth-first
@@ -10,15 +10,15 @@ use super::super::Txn;
 use super::graph::{Arc, Edge, Graph};
 use super::{Findings, Phenomenon};
 
-/// Maximum number of edges of one kind from which a short cycle is searched.
+/// Maximum number of edges of one kind through which a shortest cycle is searched.
 const TRIES: usize = 400;
 /// Maximum number of reported cycles per kind of edge.
 const REPORTED: usize = 2;
 
-/// An edge with its source node.
+/// An edge and its source node.
 type Step = (u32, Arc);
 
-/// Adds the cycles of a graph to the findings.
+/// Searches a graph for cycles and adds them to the findings.
 pub(super) fn search(txns: &[Txn], graph: &Graph, findings: &mut Findings) {
     let mut mask = 0;
     for edge in [Edge::WW, Edge::WR, Edge::RW, Edge::RW_ABSENT, Edge::TIME] {
@@ -58,7 +58,7 @@ fn classify(cycle: &[Step]) -> Phenomenon {
     }
 }
 
-/// Formats a cycle without its moments: "12 -rw(3)-> 40 -ww(5)-> 12".
+/// Formats a cycle, leaving out the nodes that are moments: "12 -rw(3)-> 40 -ww(5)-> 12".
 fn describe(txns: &[Txn], graph: &Graph, cycle: &[Step]) -> String {
     let begin = cycle.iter().position(|s| s.0 < graph.txns).unwrap_or(0);
     let mut text = String::new();
@@ -82,7 +82,7 @@ fn describe(txns: &[Txn], graph: &Graph, cycle: &[Step]) -> String {
 /// Finds shortest cycles that contain one of `candidates` and otherwise edges of `mask`.
 fn shortest(graph: &Graph, candidates: &[Step], component: &[u32], mask: u8) -> Vec<Vec<Step>> {
     let mut cycles: Vec<Vec<Step>> = Vec::new();
-    // Tries candidates at regular intervals, so that every component has a chance.
+    // Tries every `stride`th candidate, so that the search covers the components evenly.
     let stride = candidates.len().div_ceil(TRIES).max(1);
     for first in candidates.iter().step_by(stride) {
         if let Some(cycle) = back(graph, *first, component, mask) {
@@ -133,7 +133,7 @@ fn back(graph: &Graph, first: Step, component: &[u32], mask: u8) -> Option<Vec<S
     None
 }
 
-/// Number of the strongly connected component of each node. Tarjan's algorithm with an explicit stack.
+/// Returns the number of the strongly connected component of each node. Uses Tarjan's algorithm with an explicit stack.
 fn components(graph: &Graph, mask: u8) -> Vec<u32> {
     const UNSEEN: u32 = u32::MAX;
     let n = graph.nodes() as usize;
@@ -163,7 +163,7 @@ fn components(graph: &Graph, mask: u8) -> Vec<u32> {
                     continue;
                 }
                 if index[w] == UNSEEN {
-                    // Returns to the same edge afterwards, which then lowers `low`.
+                    // The visit of the target comes first. Then this edge is processed again and lowers `low` of its source.
                     calls.push((node, next - 1));
                     calls.push((arc.to, 0));
                     descends = true;

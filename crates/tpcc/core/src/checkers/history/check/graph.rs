@@ -4,7 +4,7 @@ use super::super::{Outcome, Txn};
 use super::Findings;
 use super::versions::Order;
 
-/// Kind of a dependency. Each kind is one bit, so that sets of kinds are masks.
+/// Kind of a dependency. Each kind is one bit, so that a set of kinds is a bit mask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Edge(pub(super) u8);
 
@@ -39,14 +39,14 @@ pub(super) struct Arc {
     pub(super) key: u64,
 }
 
-/// Edges by source node. Nodes are the transactions, by their position in the history, followed by moments: points in time
-/// between the end of some transactions and the begin of the next. With moments, real time needs a few edges per
-/// transaction instead of one per pair.
+/// Edges, indexed by source node. The first nodes are the transactions, in the order of the history. The other nodes are
+/// moments: points in time after the end of some transactions and before the begin of the next. With moments, the order in
+/// real time needs a few edges per transaction instead of one edge per pair of transactions.
 #[derive(Debug)]
 pub(super) struct Graph {
     first: Vec<u32>,
     arcs: Vec<Arc>,
-    /// Number of nodes that are transactions.
+    /// Number of transaction nodes. Nodes with higher numbers are moments.
     pub(super) txns: u32,
 }
 
@@ -60,7 +60,7 @@ impl Graph {
     }
 }
 
-/// Infers the edges of a history.
+/// Builds the dependency graph of a history from the versions and reads of each row.
 pub(super) fn build(txns: &[Txn], orders: &[Order], with_time: bool, findings: &mut Findings) -> Graph {
     let mut edges: Vec<(u32, Arc)> = Vec::new();
     for order in orders {
@@ -91,7 +91,7 @@ fn add_row(order: &Order, txns: &[Txn], edges: &mut Vec<(u32, Arc)>) {
             edges.push((from, Arc { to, edge, key: order.key }));
         }
     };
-    // For every position, the writer of the first version from there on that was not rolled back.
+    // For each position: writer of the first version at or after this position that was not rolled back.
     let mut next = vec![None; order.versions.len() + 1];
     for (i, version) in order.versions.iter().enumerate().rev() {
         next[i] = if counts(version.writer) { Some(version.writer) } else { next[i + 1] };
@@ -115,7 +115,8 @@ fn add_row(order: &Order, txns: &[Txn], edges: &mut Vec<(u32, Arc)>) {
         if let Some(version) = version.filter(|v| counts(v.writer)) {
             add(version.writer, read.reader, Edge::WR);
         }
-        // A transaction that reads its own version has the ww edge already.
+        // A transaction that read its own version needs no rw edge: it already has a ww edge to the writer of the next
+        // version.
         if version.is_some_and(|v| v.writer == read.reader) {
             continue;
         }
@@ -127,7 +128,7 @@ fn add_row(order: &Order, txns: &[Txn], edges: &mut Vec<(u32, Arc)>) {
     }
 }
 
-/// Adds the edges of real time through a chain of moments. A transaction that ends has an edge to the next moment. Each
+/// Adds the real-time edges, which form a chain of moments. A transaction that ends has an edge to the next moment. Each
 /// moment has edges to the next moment and to the transactions that begin after it.
 fn add_time(txns: &[Txn], nodes: &mut u32, edges: &mut Vec<(u32, Arc)>) {
     let mut add = |from: u32, to: u32| edges.push((from, Arc { to, edge: Edge::TIME, key: 0 }));
@@ -137,7 +138,7 @@ fn add_time(txns: &[Txn], nodes: &mut u32, edges: &mut Vec<(u32, Arc)>) {
         let at = at as u32;
         match txn.outcome {
             Outcome::Ok => events.extend([(txn.start, false, at), (txn.end, true, at)]),
-            // It may have committed at any time after its begin.
+            // The transaction may have committed at any time after its begin.
             Outcome::Info => events.push((txn.start, false, at)),
             Outcome::Fail => {}
         }

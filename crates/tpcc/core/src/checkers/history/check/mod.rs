@@ -1,18 +1,18 @@
-//! Checks a history: finds its anomalies, and determines which of them its isolation level forbids.
+//! Checks a history: finds its anomalies, and determines the anomalies that the isolation level forbids.
 //!
 //! Anomalies are named as in Adya ("Weak Consistency", 1999). The versions of each row are ordered (`versions`). This order
-//! gives edges between committed transactions (`graph`):
+//! determines the edges between committed transactions (`graph`):
 //!
 //! | edge | from | to |
 //! | --- | --- | --- |
 //! | `ww` | writer of a version | writer of the next version |
 //! | `wr` | writer of a version | reader of that version |
 //! | `rw` | reader of a version | writer of the next version |
-//! | `rw, absent` | reader that found no row | writer of the next version: a conflict with a predicate, not with a row |
+//! | `rw, absent` | reader that found no row | writer of the next version (a predicate conflict, not a conflict on a row) |
 //! | `real time` | transaction that ended | transaction that began after that end |
 //!
-//! A cycle of edges is an anomaly, and its edges determine the kind. Anomalies without a cycle are found while versions are
-//! ordered.
+//! A cycle is an anomaly. The kinds of its edges determine the kind of anomaly. Anomalies without a cycle are found while
+//! the versions are ordered.
 //!
 //! The run time is linear in the length of the history, except for the search for a short cycle. That search only happens
 //! if there is a cycle, and is bounded.
@@ -30,16 +30,16 @@ use storage::Isolation;
 
 use super::{Op, Outcome, Txn};
 
-/// Kind of anomaly.
+/// Kind of an anomaly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Phenomenon {
     /// A read returned a value that no transaction wrote to that row.
     Impossible,
-    /// A number or version was written or read twice.
+    /// The same number or version was written twice, or occurs twice in a list.
     Duplicate,
     /// Two reads of a list, neither of which is a prefix of the other.
     IncompatibleOrder,
-    /// A transaction did not see its own writes.
+    /// A transaction did not see its own earlier writes.
     Internal,
     /// A transaction did not see a write that had been committed before it began.
     LostWrite,
@@ -55,7 +55,7 @@ pub enum Phenomenon {
     LostUpdate,
     /// Read skew: a transaction saw only a part of the writes of another.
     GSingle,
-    /// Write skew between rows.
+    /// Write skew: a cycle of transactions, each of which overwrote a row that another one had read.
     G2Item,
     /// Phantom: a cycle through a read of an absent row.
     G2,
@@ -64,7 +64,7 @@ pub enum Phenomenon {
 }
 
 impl Phenomenon {
-    /// All kinds.
+    /// All kinds of anomalies.
     pub const ALL: [Phenomenon; 14] = [
         Phenomenon::Impossible,
         Phenomenon::Duplicate,
@@ -82,8 +82,8 @@ impl Phenomenon {
         Phenomenon::RealTime,
     ];
 
-    /// Returns true if an isolation level forbids this anomaly. A read under read committed must see all commits that
-    /// precede it, so this level forbids lost writes as well.
+    /// Returns true if an isolation level forbids this anomaly. A read at read committed must see all writes that were
+    /// committed before the read, so this level forbids lost writes as well.
     pub fn is_forbidden(self, level: Isolation) -> bool {
         match level {
             Isolation::Serializable => true,
@@ -121,39 +121,39 @@ impl fmt::Display for Phenomenon {
     }
 }
 
-/// An anomaly, with the transactions that show it.
+/// An anomaly, with the transactions that are involved.
 #[derive(Clone, Debug)]
 pub struct Anomaly {
     /// Kind of the anomaly.
     pub kind: Phenomenon,
-    /// Description, with transactions and rows.
+    /// Description of the anomaly, with its transactions and rows.
     pub what: String,
     /// Identifiers of the transactions, in the order of the cycle if there is one.
     pub txns: Vec<u64>,
 }
 
-/// Result of a check.
+/// Result of checking a history.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
     /// Anomalies: a few examples of each kind.
     pub anomalies: Vec<Anomaly>,
-    /// Number of committed transactions.
+    /// Number of committed transactions of the history.
     pub committed: usize,
     /// Number of reads by committed transactions whose version was found in the order of its row.
     pub reads: usize,
-    /// Number of edges between transactions, without those of real time.
+    /// Number of edges between transactions, without real-time edges.
     pub edges: usize,
-    /// Reason why the history proves nothing, if it does not.
+    /// Reason why the check is inconclusive; `None` if it is conclusive.
     pub undecided: Option<String>,
 }
 
-/// Maximum number of examples per kind.
+/// Maximum number of example anomalies per kind.
 const EXAMPLES: usize = 3;
-/// Minimum percentage of committed transactions for a history to prove something.
+/// Minimum percentage of committed transactions for a check to be conclusive.
 const LEAST_COMMITTED_PERCENT: usize = 2;
 
 impl Findings {
-    /// Anomalies that the level forbids.
+    /// Returns the anomalies that the isolation level forbids.
     pub fn forbidden(&self, level: Isolation) -> impl Iterator<Item = &Anomaly> {
         self.anomalies.iter().filter(move |a| a.kind.is_forbidden(level))
     }
@@ -170,7 +170,7 @@ impl Findings {
     }
 }
 
-/// Checks a history. Real time is considered for serializable only.
+/// Checks a history. The order in real time is checked for serializable only.
 pub fn check(txns: &[Txn], level: Isolation) -> Findings {
     let committed = txns.iter().filter(|t| t.outcome == Outcome::Ok).count();
     let mut findings = Findings { committed, ..Findings::default() };
@@ -186,18 +186,19 @@ pub fn check(txns: &[Txn], level: Isolation) -> Findings {
     findings
 }
 
-/// Writes of a transaction to one row.
+/// Writes of one transaction to one row.
 #[derive(Default)]
 struct Own<'h> {
-    /// All its numbers or versions for the row, including later ones.
+    /// All numbers or versions that the transaction writes to the row, including writes not yet processed.
     all: Vec<u64>,
-    /// Number of them written so far.
+    /// Number of writes processed so far.
     done: usize,
-    /// Content of the list before them.
+    /// Content of the list before the transaction's own numbers; `None` until the transaction reads the list.
     before: Option<&'h [u64]>,
 }
 
-/// Checks that each transaction sees its own earlier writes, and none of its later ones. Independent of its outcome.
+/// Checks that each transaction sees its own earlier writes, and none of its later ones. Applies to transactions of any
+/// outcome.
 fn internal(txns: &[Txn], findings: &mut Findings) {
     let mut rows: HashMap<u64, Own<'_>> = HashMap::new();
     for txn in txns {
@@ -222,7 +223,8 @@ fn internal(txns: &[Txn], findings: &mut Findings) {
                 },
                 Op::List(_, list) => match list.strip_suffix(done) {
                     Some(rest) if rest.iter().any(|number| to_come.contains(number)) => false,
-                    // The content before its own first number must not change either: the row is locked.
+                    // The list before the transaction's own first number must not change either: the transaction has locked
+                    // the row.
                     Some(rest) if done.is_empty() || own.before.is_none_or(|before| before == rest) => {
                         own.before = (!done.is_empty()).then_some(rest);
                         true

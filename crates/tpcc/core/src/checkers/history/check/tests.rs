@@ -1,5 +1,5 @@
-//! Each hand-made anomaly is found, and its correct variant is not reported. Histories of a serial simulator pass; with a
-//! planted violation they fail.
+//! Tests: each hand-made anomaly is found, and its correct variant is not reported. Histories of a serial simulator pass,
+//! and fail once a violation is inserted.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use super::super::{Op, Outcome, Txn};
 use super::{Phenomenon, check};
 use Op::{Append as A, List as L, Read as R, Write as W};
 
-/// Transactions that all overlap, so that real time adds no order.
+/// Creates transactions that all overlap, so that real time adds no order.
 fn at_once(txns: Vec<(Outcome, Vec<Op>)>) -> Vec<Txn> {
     let txn = |(id, (outcome, ops)): (usize, (Outcome, Vec<Op>))| Txn {
         id: id as u64,
@@ -41,7 +41,7 @@ fn clean(txns: &[Txn]) {
     assert!(findings.anomalies.is_empty() && findings.undecided.is_none(), "{findings:?}");
 }
 
-/// Checks that the anomaly is found if `is`, and that the history is clean otherwise.
+/// Asserts that an anomaly of `kind` is found if `is` is true, and that no anomaly is found otherwise.
 #[track_caller]
 fn is(txns: &[Txn], kind: Phenomenon, is: bool) {
     if is { found(txns, kind) } else { clean(txns) }
@@ -183,7 +183,7 @@ fn real_time() {
             Phenomenon::RealTime,
             bad,
         );
-        // A transaction sees the effect without the cause.
+        // If `bad`, the reader sees the later of two writes, but not the earlier one.
         let x = if bad { None } else { Some(2) };
         let reader = vec![R(1, x), R(2, Some(4))];
         is(
@@ -257,8 +257,8 @@ fn what_proves_nothing_is_undecided() {
     assert!(check(&ok(vec![vec![A(1, 1)], vec![A(1, 2)]]), Serializable).undecided.is_some());
 }
 
-/// Random transaction for the simulator: pairs of row and operation (0 read, 1 write, 2 delete), true to abort, and the
-/// lengths of its interval before and after its execution.
+/// Random transaction for the simulator: pairs of row and operation (0 read, 1 write, 2 delete), true to abort, and the time
+/// from its begin to its execution and from its execution to its end.
 type Sketch = (Vec<(u64, u8)>, bool, u64, u64);
 
 fn sketches() -> impl Strategy<Value = Vec<Sketch>> {
@@ -266,8 +266,8 @@ fn sketches() -> impl Strategy<Value = Vec<Sketch>> {
     prop::collection::vec((ops, prop::bool::weighted(0.2), 0u64..60, 0u64..60), 2..60)
 }
 
-/// Executes sketches one after the other on maps, which is correct at every level. Adds a last transaction that reads
-/// everything.
+/// Executes the sketched transactions one after the other on maps. The resulting history is correct at every isolation
+/// level. Adds a last transaction that reads every row.
 fn simulate(sketches: &[Sketch], lists: bool) -> Vec<Txn> {
     let mut list: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
     let mut register: BTreeMap<u64, u64> = BTreeMap::new();
@@ -330,7 +330,7 @@ proptest! {
             Some(last) => last.ops.iter().map(|op| match op { L(_, list) => list.clone(), _ => Vec::new() }).collect(),
             None => Vec::new(),
         };
-        // All wrong results that a read could have returned.
+        // All possible wrong results of all reads.
         let mut wrong: Vec<(usize, usize, Op)> = Vec::new();
         let committed = txns.iter().enumerate().filter(|(_, t)| t.outcome == Outcome::Ok);
         for (i, j, op) in committed.flat_map(|(i, t)| t.ops.iter().enumerate().map(move |(j, op)| (i, j, op))) {

@@ -1,4 +1,4 @@
-//! Order of each row's versions, and anomalies of reads that involve a single row.
+//! Orders the versions of each row, and finds anomalies of reads of a single row.
 
 use std::collections::HashMap;
 
@@ -8,20 +8,20 @@ use super::{Findings, Phenomenon};
 /// A version of a row.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Version {
-    /// Number in a list, or version of a register.
+    /// Appended number of a list, or version number of a register.
     pub(super) value: u64,
-    /// Position of the writer in the history.
+    /// Position of the writing transaction in the history.
     pub(super) writer: u32,
-    /// True if there is no row in this version.
+    /// True if the row is absent in this version.
     pub(super) absent: bool,
 }
 
 /// A read by a committed transaction.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Observation {
-    /// Position of the reader in the history.
+    /// Position of the reading transaction in the history.
     pub(super) reader: u32,
-    /// Number of versions up to the one that was read; 0 if none.
+    /// Number of versions up to and including the version that was read; 0 if no version was read.
     pub(super) versions: u32,
 }
 
@@ -36,11 +36,11 @@ pub(super) struct Order {
     pub(super) versions: Vec<Version>,
     /// Versions that are newer than all of `versions`, in unknown order.
     pub(super) newer: Vec<Version>,
-    /// Reads of the row.
+    /// Reads of the row by committed transactions.
     pub(super) reads: Vec<Observation>,
 }
 
-/// All operations on one row.
+/// Operations of all transactions on one row.
 #[derive(Default)]
 struct Row<'h> {
     is_list: bool,
@@ -102,7 +102,7 @@ impl Row<'_> {
         order
     }
 
-    /// Orders the versions of a register: by version number.
+    /// Orders the versions of a register by version number.
     fn registers(&self, writers: &HashMap<u64, u32>, order: &mut Order, txns: &[Txn], findings: &mut Findings) {
         let outcome = |writer: u32| txns[writer as usize].outcome;
         let mut values: Vec<u64> =
@@ -134,7 +134,7 @@ impl Row<'_> {
         }
     }
 
-    /// Orders the versions of a list: by the longest list that was read.
+    /// Orders the versions of a list as in the longest list that was read.
     fn lists(&self, writers: &HashMap<u64, u32>, order: &mut Order, txns: &[Txn], findings: &mut Findings) {
         let key = order.key;
         let Some((reader, longest)) = self.lists.iter().max_by_key(|(_, list)| list.len()) else { return };
@@ -150,7 +150,7 @@ impl Row<'_> {
                 findings.add(Phenomenon::Impossible, &[longest_id], || {
                     format!("{longest_id} read {value} in row {key}, which nobody appended there")
                 });
-                // The other numbers still give an order.
+                // The remaining numbers of the list still have an order.
                 continue;
             };
             order.versions.push(Version { value: *value, writer: *writer, absent: false });
@@ -183,14 +183,15 @@ impl Row<'_> {
 fn judge(order: &Order, txns: &[Txn], findings: &mut Findings) {
     let key = order.key;
     let txn = |at: u32| &txns[at as usize];
-    // For every prefix: a rolled-back version that a read of the prefix observes, the last one for a list.
+    // For each prefix of the versions: the rolled-back version that a read of this prefix observes; in a list, the last one.
     let mut aborted: Vec<Option<Version>> = vec![None];
     for version in &order.versions {
         let is_aborted = txn(version.writer).outcome == Outcome::Fail;
         let before = if order.is_list { aborted.last().copied().flatten() } else { None };
         aborted.push(if is_aborted { Some(*version) } else { before });
     }
-    // The last version of each writer, and for every suffix the version whose writer ended first.
+    // `last_of`: position of the last version of each writer. `first_end`: for each suffix of the versions, the version
+    // whose writer ended first.
     let mut last_of: HashMap<u32, usize> = HashMap::new();
     for (i, version) in order.versions.iter().enumerate() {
         last_of.insert(version.writer, i);

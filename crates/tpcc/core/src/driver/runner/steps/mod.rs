@@ -28,9 +28,10 @@ use policy::{StepsHook, hook_for};
 pub struct StepsRunner {
     team_size: usize,
     teams_of: TeamUnit,
-    /// `None` if fibers switch only between transactions: for a team of one, or for an engine without fiber support.
+    /// Engine hook. `None` if fibers switch only between transactions, that is, for a team of one or an engine without fiber
+    /// support.
     hook: Option<Arc<StepsHook>>,
-    /// True if stacks request large pages.
+    /// True if fiber stacks request large pages.
     large_stacks: bool,
 }
 
@@ -40,7 +41,7 @@ impl StepsRunner {
     /// # Errors
     /// If the file of points cannot be read.
     pub fn new(team_size: usize, teams_of: TeamUnit, points: &SwitchPoints) -> Result<StepsRunner, Error> {
-        // Built even for a team of one, which never switches, so that an invalid file is rejected.
+        // The hook is created even for a team of one, which never switches, so that an invalid file of points is rejected.
         let hook = hook_for(teams_of, points)?;
         Ok(StepsRunner { team_size, teams_of, hook: (team_size > 1).then_some(hook), large_stacks: false })
     }
@@ -56,7 +57,7 @@ impl StepsRunner {
         StepsRunner { team_size, teams_of: TeamUnit::Transaction, hook: None, large_stacks: false }
     }
 
-    /// Hook that the engine must be opened with; `None` for a team of one.
+    /// Returns the hook with which the engine must be opened. `None` for a team of one.
     pub fn hook(&self) -> Option<Arc<StepsHook>> {
         self.hook.clone()
     }
@@ -84,8 +85,8 @@ impl Runner for StepsRunner {
             Some(operations) => {
                 let builder = builder.operations(operations).membership(Membership::PerOperation);
                 match self.teams_of {
-                    // Oldest team first: the other teams grow meanwhile, and fibers that end a transaction together start
-                    // the next one together.
+                    // The oldest team runs first. The other teams grow meanwhile, and fibers that end a transaction together
+                    // start the next one together.
                     TeamUnit::Transaction => builder.policy(OldestFirst),
                     TeamUnit::Operation => builder.policy(LargestFirst),
                 }

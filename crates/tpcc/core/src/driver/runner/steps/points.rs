@@ -1,4 +1,4 @@
-//! Points at which the fibers of a team switch.
+//! Selection of the points at which the fibers of a team switch.
 
 use sched_steps::point::Bitmap;
 use sched_steps::team::Operations;
@@ -7,14 +7,14 @@ use storage::{PointKind, PointSite, points};
 use crate::workload::error::Error;
 use crate::workload::settings::SwitchPoints;
 
-/// Selection of live points.
+/// Selection of live points, at which fibers switch.
 #[derive(Debug)]
 pub(super) enum PointSelection {
     BuiltIn,
     All,
     None,
     Bitmap(Bitmap),
-    /// By point number: bit mask of the operations for which the point is live.
+    /// Bit mask of the operations for which a point is live, indexed by point number.
     Masks(Box<[u64]>),
 }
 
@@ -47,7 +47,7 @@ impl PointSelection {
         }
     }
 
-    /// Bit mask of the operations for which a point is live, by point number.
+    /// Returns the bit mask of the operations for which a point is live, indexed by point number.
     pub(super) fn live(&self, operations: &Operations) -> Box<[u64]> {
         let sites = points().iter();
         match self {
@@ -64,8 +64,9 @@ impl PointSelection {
     }
 }
 
-/// Default selection: the points of group descents. A stop there covers the fetch of about a dozen cache lines. A stop in
-/// the descent of a single key covers one line, which is in a near cache most of the time, and costs the same.
+/// Returns true for the points of the default selection, which are the points of group descents (descents for several keys
+/// at once). A switch there hides the fetch of about a dozen cache lines. A switch in the descent for a single key costs the
+/// same but hides the fetch of one line, which is in a near cache most of the time.
 fn is_built_in(site: &PointSite) -> bool {
     site.kind() == PointKind::Data && site.name().starts_with(GROUPS)
 }

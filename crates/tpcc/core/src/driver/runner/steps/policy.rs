@@ -1,13 +1,15 @@
-//! Team policy for the fibers of a [`FiberHook`]: joins and switches at the start of statements.
+//! Team policy for the fibers of a [`FiberHook`]: fibers join teams and switch at the start of statements.
 //!
-//! At the start of a statement, fibers that run the same code are brought together. With a team per operation, as in the
-//! paper, the fiber joins the team of that statement. With a team per transaction, whose members are of one kind and run in
-//! step anyway, the fiber lets the next one run, which is cheaper.
+//! The policy brings fibers that run the same code together at the start of a statement. With a team per operation, as in
+//! the paper, a fiber joins the team of the statement's operation. With a team per transaction, the members of a team run
+//! transactions of one kind and execute the same statements anyway. A fiber then only lets the next member run, which is
+//! cheaper.
 //!
 //! Some rows are hot: every transaction of a warehouse or a district locks them. If transactions of one warehouse may run
-//! concurrently, a transaction does not let others run from its first request of a hot row until its end. Therefore no
-//! transaction of its team ever waits for a hot row. Everything from that request on is one operation, `finish`. If
-//! transactions are kept [apart](TeamPolicy::keep_apart), statements on hot rows are ordinary operations.
+//! concurrently, a transaction does not let other fibers run from its first request of a hot row until its end. Therefore no
+//! transaction of its team ever waits for a hot row. All statements from this request on belong to one operation, `finish`.
+//! If the concurrent transactions are of [different warehouses](TeamPolicy::keep_apart), statements on hot rows are ordinary
+//! operations.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -38,28 +40,28 @@ pub struct TeamPolicy {
     apart: AtomicBool,
 }
 
-/// Operations of a team, and the mapping of statements to them.
+/// Operations of teams, and the mapping of statements to operations.
 #[derive(Debug)]
 struct Teams {
     operations: Operations,
-    /// By point number: bit mask of the operations for which the point is live.
+    /// Bit mask of the operations for which a point is live, indexed by point number.
     live: Box<[u64]>,
     begin: OperationId,
     finish: OperationId,
-    /// Operations for whole transactions, by kind.
+    /// Operations for whole transactions, indexed by transaction kind.
     kinds: [OperationId; KINDS],
     /// Operation for a whole transaction of unknown kind.
     transaction: OperationId,
-    /// Code region of each operation.
+    /// Code region of each operation, indexed by operation.
     regions: [CodeRegion; u64::BITS as usize],
-    /// Operation by index number and kind of statement, if transactions of one warehouse may run concurrently. `None` if
-    /// the fiber stays in its team.
+    /// Operation of each statement, by index number and kind of statement, if transactions of one warehouse may run
+    /// concurrently. `None` if the fiber stays in its team.
     together: Box<[Option<OperationId>]>,
-    /// The same mapping if transactions are kept apart.
+    /// Operation of each statement, if concurrent transactions are of different warehouses.
     apart: Box<[Option<OperationId>]>,
 }
 
-/// Table entries per index, for the kinds of statements. A power of two.
+/// Number of entries per index in the mapping of statements, at least the number of kinds of statements. A power of two.
 const PLACES: usize = 16;
 
 const _: () = assert!((OperationKind::Prefetch as usize) < PLACES);
@@ -67,7 +69,8 @@ const _: () = assert!((OperationKind::Prefetch as usize) < PLACES);
 /// Code that a statement executes, as a unit of the instruction cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CodeRegion {
-    /// Reads. All code at the start of a transaction fits the cache together: begin, scans, fetches, prefetches.
+    /// Reads. The code at the start of a transaction (begin, scans, fetches, prefetches) fits the instruction cache
+    /// together.
     Reads,
     /// Accesses to hot rows. The same code updates both tables of hot rows.
     Hot,
@@ -83,7 +86,7 @@ pub fn hook_for(teams_of: TeamUnit, points: &SwitchPoints) -> Result<Arc<StepsHo
     Ok(Arc::new(FiberHook::new(TeamPolicy::new(teams_of, PointSelection::of(points)?))))
 }
 
-/// Creates a hook from a bit mask per point number: the operations for which the point is live.
+/// Creates a hook. `live` contains, for each point number, the bit mask of the operations for which the point is live.
 pub fn hook_at(teams_of: TeamUnit, live: Box<[u64]>) -> Arc<StepsHook> {
     Arc::new(FiberHook::new(TeamPolicy::new(teams_of, PointSelection::Masks(live))))
 }
@@ -98,7 +101,8 @@ impl TeamPolicy {
         self.apart.store(apart, Ordering::Relaxed);
     }
 
-    /// Called before a transaction of this kind begins. If teams execute whole transactions, the fiber joins one.
+    /// Called before a transaction of this kind begins. If teams execute whole transactions, the fiber joins the team of
+    /// this kind.
     #[inline]
     pub fn begins(&self, kind: Kind) {
         if self.teams_of == TeamUnit::Transaction
@@ -108,7 +112,7 @@ impl TeamPolicy {
         }
     }
 
-    /// Returns true if a point outside of group descents is live.
+    /// Returns true if any point outside of group descents is live.
     pub fn stops_outside_of_groups(&self) -> bool {
         let is_outside = |site: &PointSite| !site.name().starts_with(GROUPS);
         self.teams
@@ -116,33 +120,33 @@ impl TeamPolicy {
             .is_some_and(|teams| points().iter().zip(&teams.live).any(|(s, live)| *live != 0 && is_outside(s)))
     }
 
-    /// Operations for the executor of a team; `None` if there are no teams.
+    /// Returns the operations for the executor of a worker's teams. `None` if there are no teams.
     pub fn operations(&self) -> Option<Operations> {
         self.teams.get().map(|teams| teams.operations.clone())
     }
 }
 
-/// Position of a statement in the mapping, by index number and kind.
+/// Returns the position of a statement in the mapping, by index number and kind.
 #[inline]
 fn place(index: u32, kind: OperationKind) -> usize {
     index as usize * PLACES + kind as usize % PLACES
 }
 
 impl Teams {
-    /// Operation of a statement; `None` if the fiber stays in its team.
+    /// Returns the operation of a statement. `None` if the fiber stays in its team.
     #[inline]
     fn of(&self, operation: Operation, apart: bool) -> Option<OperationId> {
         let table = if apart { &self.apart } else { &self.together };
         table.get(place(operation.index, operation.kind)).copied().flatten()
     }
 
-    /// Processes the start of a statement whose team executes whole transactions. Lets the next team mate run first, unless
-    /// the statement continues the code region of the previous one.
+    /// Handles the start of a statement if teams execute whole transactions. Lets the next fiber of the team run first,
+    /// unless the statement is in the same code region as the previous statement.
     #[inline]
     fn enter_in_team(&self, next: OperationId) {
         let now = team::current_part();
         if next == self.begin {
-            // The transaction did not announce its begin, or it is a retry.
+            // The transaction did not announce its begin, or this attempt is a retry.
             if now.is_none() || now != team::current_operation() {
                 team::begin_operation(self.transaction);
             }
@@ -165,7 +169,7 @@ impl Teams {
     }
 }
 
-/// Never inlined, so that statements without a switch do not save registers for one.
+/// Lets the next fiber run. Never inlined, so that statements without a switch do not save registers for a switch.
 #[inline(never)]
 fn let_others_run() {
     if !std::thread::panicking() {
@@ -190,7 +194,8 @@ impl FiberPolicy for TeamPolicy {
             return teams.enter_in_team(next);
         }
         let now = team::current_operation();
-        // After the start of its last operation (`finish`), the rest of a transaction belongs to that operation.
+        // After a transaction has started its last operation (`finish`), all its further statements belong to this
+        // operation.
         if now == Some(next) || (now == Some(teams.finish) && next != teams.begin) {
             return;
         }
@@ -240,7 +245,7 @@ impl FiberPolicy for TeamPolicy {
             together[place(*number, K::Prefetch)] = Some(announce);
             apart[place(*number, K::Prefetch)] = Some(announce);
         }
-        // A transaction that may hold a hot row never stops at a point.
+        // A transaction that may hold the lock of a hot row never switches at a point.
         let live = self.selection.live(&operations).iter().map(|live| live & !finish.bit()).collect();
         let (together, apart) = (together.into(), apart.into());
         let _ = self.teams.set(Teams { operations, live, begin, finish, kinds, transaction, regions, together, apart });

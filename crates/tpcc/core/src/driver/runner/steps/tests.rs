@@ -87,7 +87,7 @@ fn open(how: &How, runner: &StepsRunner) -> (Store, Loaded) {
     (store, plan.loaded())
 }
 
-/// Runs transactions and checks the twelve consistency conditions.
+/// Runs transactions and asserts that the twelve consistency conditions hold.
 fn run(how: &How, transactions: u64) -> RunResult {
     let runner = runner(how);
     let (store, loaded) = open(how, &runner);
@@ -133,7 +133,7 @@ fn conditions_hold_after_teams() {
     }
 }
 
-/// Order in which two transactions of one team execute their statements, as statement numbers.
+/// Returns the order in which two transactions of one team execute their statements, as statement numbers.
 fn turns(statements: &[(OperationKind, u32)], keep_apart: bool) -> Vec<usize> {
     let hook = hook_for(TeamUnit::Transaction, &SwitchPoints::BuiltIn).unwrap();
     let name = |table: TableId| table.name().to_owned();
@@ -177,11 +177,12 @@ fn a_team_goes_through_a_stretch_of_code_at_a_time() {
         (K::Commit, 0),
     ];
     assert_eq!(turns(&statements, true), [0, 1, 2, 0, 1, 2, 3, 3, 4, 4, 5, 6, 5, 6, 7, 7]);
-    // A transaction that may conflict with a team mate at a hot row keeps the CPU from there to its end.
+    // If transactions of a team may conflict at a hot row, a transaction keeps the CPU from its first access to a hot row to
+    // its end.
     assert_eq!(turns(&statements, false), [0, 1, 2, 0, 1, 2, 3, 3, 4, 4, 5, 6, 7, 5, 6, 7]);
 }
 
-/// A prefetch of rows of several tables has no index, but belongs to the region of reads.
+/// A prefetch of rows of several tables has no index number, but belongs to the code region of reads.
 #[test]
 fn announcements_belong_to_what_is_read_after_them() {
     use OperationKind as K;
@@ -190,7 +191,8 @@ fn announcements_belong_to_what_is_read_after_them() {
     assert_eq!(turns(&statements, true), [0, 0, 1, 1, 2, 3, 2, 3]);
 }
 
-/// With enough warehouses no transaction of a team waits for a team mate, because they are of different warehouses.
+/// With enough warehouses, no transaction of a team waits for another transaction of the team, because they are of different
+/// warehouses.
 #[test]
 fn those_of_a_team_are_kept_apart() {
     for teams_of in [TeamUnit::Operation, TeamUnit::Transaction] {
@@ -214,7 +216,8 @@ fn workers_wake_each_other() {
     run(&How { workers: 2, warehouses: 2, terminals: 20, ..HOW }, 4_000);
 }
 
-/// In the specified order hot rows are accessed first, so nearly all transactions wait, and some waits are deadlocks.
+/// In the step order of the specification, hot rows are accessed first, so nearly all transactions wait, and some waits are
+/// deadlocks.
 #[test]
 fn those_who_wait_and_victims_get_through() {
     let measured =
@@ -235,8 +238,8 @@ fn a_team_of_one_is_no_team() {
     assert!(measured.teams.is_empty());
 }
 
-/// A fiber can wait for another fiber of its thread. A wait for itself is an error. A lock timeout applies to fibers as to
-/// threads.
+/// A fiber can wait for another fiber of its thread. A wait of a fiber for itself is an error. A lock timeout applies to
+/// fibers as it applies to threads.
 #[test]
 fn a_fiber_never_waits_for_its_own_transactions() {
     const ROWS: storage::Table<u64, u64> = storage::Table::new("rows");

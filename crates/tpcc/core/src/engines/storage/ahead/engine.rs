@@ -1,4 +1,4 @@
-//! Engine over a store: its sessions run the loops of transactions speculatively, ahead of the transactions.
+//! Engine with speculative execution: its sessions run the loops of transactions ahead of the transactions.
 
 use std::ops::ControlFlow;
 
@@ -72,7 +72,7 @@ impl Engine for AheadStore<'_> {
     }
 }
 
-/// Session of a worker.
+/// Session of a worker on an store with speculative execution.
 pub struct AheadSession<'a> {
     session: StoreSession<'a>,
     state: LoopState<'a>,
@@ -106,10 +106,10 @@ impl<'a> Session for AheadSession<'a> {
     }
 }
 
-/// State of a worker for loops that run ahead.
+/// State of a worker for loops that run ahead of their transactions.
 struct LoopState<'a> {
     loops: Loops<'a>,
-    /// Execution of the loop of each transaction kind, indexed by [`Kind`].
+    /// Selector of the loop execution for each transaction kind, indexed by [`Kind`].
     selectors: [LoopSelector; Kind::ALL.len()],
     counted: SpeculationCounters,
     /// Number of transactions since the last report of the counters.
@@ -219,7 +219,7 @@ impl Read for AheadTransaction<'_, '_> {
     }
 }
 
-/// Statements outside loops.
+/// Executes the statements outside of loops.
 impl Ops for AheadTransaction<'_, '_> {
     fn update<T: TableDef, R>(
         &mut self,

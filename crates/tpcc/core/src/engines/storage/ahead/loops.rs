@@ -1,5 +1,5 @@
-//! Loops of the workload's transactions that can run ahead of the transaction (TLS paper, section 3). The rest of each
-//! transaction runs in order.
+//! Loops of the workload's transactions that can run ahead of their transaction (TLS paper, section 3). The remaining
+//! statements of a transaction run in order.
 
 use smallvec::SmallVec;
 use speculate::{Dependence, LoopTrace, Options, Speculator, Stats};
@@ -17,18 +17,18 @@ use crate::workload::txn::long_order::{self, LongOrderOutput};
 use crate::workload::txn::payment::{CustomerData, NameAndAddress, Payer};
 use crate::workload::txn::{Failure, Scratch, Verdict, customer, delivery, order_status, payment, stock_level};
 
-/// A loop of a transaction.
+/// A loop of a transaction that can run ahead.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TransactionLoop {
     /// The lines of a New-Order.
     OrderLines,
-    /// The lines of a New-Order with 50 to 150 of them.
+    /// The lines of a New-Order with 50 to 150 lines.
     LongOrderLines,
     /// The districts of a Delivery.
     Districts,
     /// The lines of each order that a Delivery delivers.
     DeliveredLines,
-    /// The orders that a Stock-Level reads.
+    /// The recent orders that a Stock-Level reads.
     RecentOrders,
     /// The two halves of a Payment: warehouse and district, and customer.
     Accounts,
@@ -48,7 +48,7 @@ impl TransactionLoop {
         }
     }
 
-    /// Numbers of iterations per epoch to try, the usual number first: epochs of 4 to 8 us.
+    /// Returns the numbers of iterations per epoch to try, starting with the default. The default gives epochs of 4 to 8 us.
     pub fn grains(self) -> &'static [usize] {
         match self {
             TransactionLoop::OrderLines => &[5, 3],
@@ -60,26 +60,26 @@ impl TransactionLoop {
         }
     }
 
-    /// The usual number of iterations per epoch.
+    /// Returns the default number of iterations per epoch.
     pub fn default_grain(self) -> usize {
         self.grains().first().copied().unwrap_or(1)
     }
 }
 
-/// Runs loops of transactions ahead of the transactions.
+/// Executor that runs the loops of transactions ahead of the transactions.
 pub struct Loops<'s> {
     rows: RowStore<'s>,
     speculator: Speculator<RowStore<'s>>,
     order: LongOrderOutput,
 }
 
-/// Inline capacity for the announced keys of an epoch.
+/// Inline capacity of the list of keys that an epoch announces.
 const KEYS: usize = 32;
 
 type LoopResult = Result<Verdict, Failure<StoreError>>;
 
 impl<'s> Loops<'s> {
-    /// Starts the threads.
+    /// Creates the executor and starts its threads.
     ///
     /// # Errors
     /// Fails if a thread cannot be started.
@@ -110,7 +110,7 @@ impl<'s> Loops<'s> {
         }
     }
 
-    /// New-Order of any length: its lines run ahead.
+    /// Runs a New-Order of any length. Its lines run ahead.
     pub fn run_order(&mut self, tx: &mut StoreTransaction<'s>, order: OrderInput<'_>, grain: usize) -> LoopResult {
         self.set_grain(grain)?;
         let out = &mut self.order;
@@ -138,8 +138,8 @@ impl<'s> Loops<'s> {
         Ok(long_order::finish(out))
     }
 
-    /// Payment: the warehouse and district run in parallel with the customer. The row of HISTORY combines what both have
-    /// read.
+    /// Runs a Payment. Its first half (warehouse and district) runs in parallel with its second half (customer). The HISTORY
+    /// row combines the values that both halves have read.
     fn run_payment(
         &mut self,
         tx: &mut StoreTransaction<'s>,
@@ -147,7 +147,7 @@ impl<'s> Loops<'s> {
         grain: usize,
         scratch: &mut Scratch,
     ) -> LoopResult {
-        /// Values that one half has read.
+        /// Values that one half of a Payment has read.
         enum Half {
             Places(NameAndAddress, NameAndAddress),
             Payer(Box<(Payer, CustomerData)>),
@@ -181,7 +181,7 @@ impl<'s> Loops<'s> {
         payment::finish(tx, input, warehouse, district, payer, scratch)
     }
 
-    /// Order-Status: the lines of the order run ahead.
+    /// Runs an Order-Status. The lines of the order run ahead.
     fn run_order_status(
         &mut self,
         tx: &mut StoreTransaction<'s>,
@@ -198,7 +198,7 @@ impl<'s> Loops<'s> {
             1..=lines,
             &[],
             |epoch, &number| order_status::read_line(epoch, order, number),
-            // As in a scan, limited to the number of lines that a terminal shows.
+            // The number of lines is limited to the number that a terminal shows, as in a scan.
             |line| {
                 let _ = shown.try_push(line);
             },
@@ -207,7 +207,7 @@ impl<'s> Loops<'s> {
         Ok(Verdict::Commit)
     }
 
-    /// Delivery: the districts run ahead.
+    /// Runs a Delivery. The districts run ahead.
     fn run_districts(
         &mut self,
         tx: &mut StoreTransaction<'s>,
@@ -230,7 +230,7 @@ impl<'s> Loops<'s> {
         Ok(Verdict::Commit)
     }
 
-    /// Delivery: the lines of each order run ahead.
+    /// Runs a Delivery. The lines of each order run ahead.
     fn run_delivered_lines(
         &mut self,
         tx: &mut StoreTransaction<'s>,
@@ -263,7 +263,7 @@ impl<'s> Loops<'s> {
         Ok(Verdict::Commit)
     }
 
-    /// Stock-Level: the orders that it reads run ahead. An epoch reads the lines of its orders as one range.
+    /// Runs a Stock-Level. The recent orders run ahead. An epoch reads the lines of its orders as one range.
     fn run_stock_level(
         &mut self,
         tx: &mut StoreTransaction<'s>,
@@ -306,7 +306,7 @@ impl<'s> Loops<'s> {
         self.speculator.take_stats()
     }
 
-    /// Returns the dependences that have rewound epochs, the most expensive one first.
+    /// Returns the dependences that have rewound epochs, most expensive first.
     pub fn profile(&mut self) -> Vec<Dependence> {
         self.speculator.profile()
     }

@@ -1,5 +1,5 @@
-//! Rows of the storage engine as a [`speculate::Store`]. Epochs read rows optimistically, without locks; the transaction
-//! locks and validates them in order.
+//! Access to the rows of the storage engine as a [`speculate::Store`]. Epochs read rows optimistically, without locks. The
+//! transaction then locks and validates the read rows in order.
 
 use std::cell::RefCell;
 use std::cmp::Ordering;
@@ -17,14 +17,14 @@ use crate::workload::schema::parts::Part;
 use crate::workload::schema::tables::TableMaker;
 use crate::workload::schema::{Key as _, PerTable, RowOf, TableDef, TableFamily, TableId};
 
-/// The rows of a store. Handles and row sizes of the tables are indexed by table number.
+/// Access to the rows of a store. Handles and row sizes of the tables are indexed by table number.
 pub struct RowStore<'s> {
     store: &'s Store,
     tables: Vec<(OpenTable<Raw, Raw>, usize)>,
 }
 
 impl<'s> RowStore<'s> {
-    /// Creates the accessor to all tables.
+    /// Creates an accessor to the rows of all tables.
     pub fn new(store: &'s Store) -> RowStore<'s> {
         let mut collector = HandleCollector { store, tables: Vec::new() };
         let Ok(_) = PerTable::<NoMembers>::try_new(&mut collector);
@@ -84,13 +84,14 @@ impl RowPart {
 }
 
 impl RowKey {
-    /// Key of the whole row.
+    /// Creates the key of a whole row.
     #[inline]
     pub fn of<T: TableDef>(key: &T::Key) -> RowKey {
         RowKey { table: T::TABLE, len: T::Key::LEN as u8, part: RowPart::WHOLE, bytes: KeyBytes::of(key) }
     }
 
-    /// Key of a part of the row. An epoch treats the part as unrelated to the row, so the loop must not write the row.
+    /// Creates the key of a part of a row. An epoch treats the part as unrelated to the whole row, so the loop must not
+    /// write the row.
     #[inline]
     pub(super) fn of_part<P: Part>(key: &<P::Table as TableDef>::Key) -> RowKey {
         let Range { start, end } = bytes_of_part::<P>();
@@ -101,7 +102,7 @@ impl RowKey {
         self.bytes.first(usize::from(self.len))
     }
 
-    /// Key of another row of the same table. All keys of a table have the same length.
+    /// Creates the key of another row of the same table. All keys of a table have the same length.
     fn beside(&self, key: &[u8]) -> RowKey {
         RowKey { bytes: KeyBytes::from_bytes(key), ..*self }
     }
@@ -142,16 +143,16 @@ pub struct RowBytes {
     is_new: bool,
 }
 
-/// Maximum number of free buffers per thread.
+/// Maximum number of free row buffers per thread.
 const SPARE: usize = 256;
 
 thread_local! {
-    /// Free buffers of the thread.
+    /// Free row buffers of the thread.
     static SPARES: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
 impl RowBytes {
-    /// Copy of an existing row.
+    /// Copies an existing row.
     #[inline]
     pub(super) fn of(row: &[u8]) -> RowBytes {
         let mut bytes = SPARES.with_borrow_mut(Vec::pop).unwrap_or_default();
@@ -159,7 +160,7 @@ impl RowBytes {
         RowBytes { bytes, is_new: false }
     }
 
-    /// Copy of a row to be inserted.
+    /// Copies a row to be inserted.
     #[inline]
     pub(super) fn inserted(row: &[u8]) -> RowBytes {
         let mut inserted = RowBytes::of(row);
@@ -269,8 +270,8 @@ impl<'s> speculate::Store for RowStore<'s> {
     }
 
     /// Replaces the rows that were read first, table by table. Then performs the other writes, and groups inserts of
-    /// neighbouring rows. The writes to one row keep their order: only the first write of an epoch to a row can be the
-    /// replacement of the row that it has read.
+    /// neighbouring rows. The writes to one row keep their order: only the first write of an epoch to a row can replace a
+    /// row that the epoch has read.
     fn write_all(&self, tx: &mut Transaction<'s>, writes: &[Written<'_, Self>]) -> Result<(), StoreError> {
         let replacing = writes.iter().filter(|write| replaces(write));
         let replaced_in = replacing.fold(0_u32, |tables, write| tables | 1 << write.key.table as u8);
@@ -307,7 +308,7 @@ impl<'s> speculate::Store for RowStore<'s> {
     }
 }
 
-/// Both ends of a range as bytes.
+/// Returns both ends of a key range as bytes.
 fn range_bytes(range: &KeyRange<RowKey>) -> (&[u8], &[u8]) {
     (range.first.bytes(), range.last.bytes())
 }
@@ -353,7 +354,7 @@ impl<'s> RangeStore for RowStore<'s> {
     }
 }
 
-/// Inline capacity for the rows of a run and for announced keys.
+/// Inline capacity of lists of neighbouring rows and of announced keys.
 pub(super) const RUN: usize = 32;
 
 /// Returns true if a write replaces a row that was read.

@@ -11,11 +11,11 @@ use crate::workload::settings::Speculate;
 #[derive(Debug)]
 pub struct LoopSelector {
     of: TransactionLoop,
-    /// `None`: the loop always runs ahead, with the usual epoch length.
+    /// Chooses the execution by measured times. `None` if the loop always runs ahead, with the default epoch length.
     governor: Option<Governor>,
 }
 
-/// Decision for one transaction.
+/// Decision about the loop execution of one transaction.
 #[derive(Debug)]
 pub struct Decision {
     /// Number of iterations per epoch; `None` for in-order execution.
@@ -24,10 +24,10 @@ pub struct Decision {
 }
 
 impl LoopSelector {
-    /// Creates the selector for a loop and a setting.
+    /// Creates the selector for a loop, according to the setting `how`.
     pub fn new(of: TransactionLoop, how: Speculate) -> LoopSelector {
         let governor = match how {
-            // Way 0 is in-order execution.
+            // Choice 0 of the governor is in-order execution; the others are epoch lengths.
             Speculate::Auto => Some(Governor::new(1 + of.grains().len())),
             Speculate::Off => Some(Governor::new(1)),
             Speculate::On => None,
@@ -54,12 +54,12 @@ impl LoopSelector {
         }
     }
 
-    /// Number of transactions before the first choice.
+    /// Returns the number of transactions before the selector makes its first choice.
     pub fn warm_up(&self) -> u64 {
         self.governor.as_ref().map_or(0, Governor::warm_up)
     }
 
-    /// Current choice: the number of iterations per epoch, or `None` for in-order execution.
+    /// Returns the current choice: the number of iterations per epoch, or `None` for in-order execution.
     pub fn chosen(&self) -> Option<usize> {
         match &self.governor {
             None => Some(self.of.default_grain()),

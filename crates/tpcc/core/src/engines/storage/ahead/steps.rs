@@ -30,7 +30,7 @@ impl<'s> StoreTransaction<'s> {
         I: IntoIterator<Item: Send>,
         I::IntoIter: Send,
     {
-        // Each thread that holds the token continues the transaction.
+        // A transaction can move between threads: the thread that holds the token continues it.
         self.tx.hand_over();
         let body = |epoch: &mut Epoch<'_, RowStore<'s>>, item: &I::Item| body(&mut EpochOps { epoch, read_only }, item);
         speculator.collect(rows, &mut self.tx, items, body, take).map_err(|error| match error {
@@ -49,8 +49,8 @@ pub struct EpochOps<'e, 'l, 's> {
 }
 
 impl EpochOps<'_, '_, '_> {
-    /// Returns true if parts of this table's rows may be read alone. A part does not contain the epoch's own writes to the
-    /// row.
+    /// Returns true if an epoch may read a part of a row of this table separately. A separately read part does not contain
+    /// the epoch's own writes to the row.
     #[inline]
     fn reads_only<T: TableDef>(&self) -> bool {
         self.read_only.contains(&T::TABLE)
@@ -209,8 +209,8 @@ mod tests {
 
     const STOCK: StockKey = StockKey { w: 1, i: 1 };
 
-    /// Runs a loop whose body accesses a stock row, with `read_only` tables. Returns the results of the body, and the
-    /// quantity before and after the loop.
+    /// Runs a loop whose body accesses one stock row. The tables of `read_only` are declared as read-only. Returns the
+    /// results of the body, and the quantity before and after the loop.
     fn quantities(
         read_only: &[TableId],
         body: impl Fn(&mut EpochOps<'_, '_, '_>) -> Result<i16, Failure<StoreError>> + Sync,
