@@ -200,6 +200,8 @@ impl Builder {
 
     /// Builds the executor for the calling thread. This function is the only way to create fibers.
     ///
+    /// # Safety
+    ///
     /// Fibers of one thread share its thread-locals, and calls on different fibers do not return in reverse order of
     /// entry. Safe code may rely on that order. Examples are a scoped thread-local (`scoped_tls`' `set`), and any guard
     /// that stores a pointer in a thread-local and restores the previous pointer when dropped. Such code reads freed
