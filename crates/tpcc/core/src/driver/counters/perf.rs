@@ -58,7 +58,7 @@ fn paranoid() -> Option<String> {
 }
 
 /// Returns the reason why a counter is not available, with a remedy if there is one.
-#[cfg_attr(not(target_os = "linux"), allow(dead_code))]
+#[cfg(any(test, target_os = "linux"))]
 fn why(error: &std::io::Error, paranoid: Option<&str>) -> String {
     use nix::errno::Errno;
     match error.raw_os_error().map(Errno::from_raw) {

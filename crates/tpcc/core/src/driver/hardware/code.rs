@@ -14,7 +14,6 @@ use std::ops::Range;
 use crate::workload::error::Error;
 
 /// Size of a large page, in bytes.
-#[cfg_attr(not(all(target_os = "linux", target_arch = "x86_64")), allow(dead_code))]
 pub const LARGE_PAGE: usize = 2 << 20;
 
 /// Moves the program's code into large pages. Returns the moved address range, which consists of whole large pages.
@@ -91,7 +90,7 @@ fn move_code() -> Result<Range<usize>, String> {
 /// Returns the address range of the code mapping that contains `here`, and the range of large pages that a copy of the code
 /// may replace. These pages extend beyond the mapping if no other mapping is in the way, otherwise they lie within the
 /// mapping. `None` if there is no such large page.
-#[cfg_attr(not(all(target_os = "linux", target_arch = "x86_64")), allow(dead_code))]
+#[cfg(any(test, all(target_os = "linux", target_arch = "x86_64")))]
 fn places(maps: &str, here: usize) -> Option<(Range<usize>, Range<usize>)> {
     let all: Vec<Range<usize>> = maps
         .lines()
