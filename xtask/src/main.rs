@@ -42,7 +42,7 @@ enum Command {
     Peers(peers::PeersFlags),
     /// Writes the files of a `tpcc` package beside the program: man pages and completions.
     Dist(dist::DistFlags),
-    /// Draws the pictures of README.md: the crates, and the results of `cargo xtask peers --json docs/peers.json`.
+    /// Makes the generated documents: the pictures of README.md, and docs/COMMANDS.md.
     Picture(picture::PictureFlags),
     /// Checks project rules that no compiler checks: order of modules, cycles, dead files, names, links, commands.
     Tidy(tidy::TidyFlags),

@@ -3,7 +3,7 @@
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::Command;
 use std::time::Duration;
 
 use clap::Args;
@@ -20,17 +20,10 @@ pub(crate) struct RecordFlag {
 }
 
 impl RecordFlag {
-    /// If the flag is given, appends the run's line to `table`. Returns `status`, or a failure if the line cannot be
-    /// written.
-    pub(crate) fn finish(&self, table: &str, run: &RunRecord, status: ExitCode) -> ExitCode {
-        let Some(directory) = &self.record else { return status };
-        match append(directory, table, &run.line()) {
-            Ok(()) => status,
-            Err(what) => {
-                eprintln!("--record: {what}");
-                ExitCode::FAILURE
-            }
-        }
+    /// If the flag is given, appends the run's line to `table`. Returns false, and prints the reason, if that fails.
+    pub(crate) fn append(&self, table: &str, run: &RunRecord) -> bool {
+        let Some(directory) = &self.record else { return true };
+        append(directory, table, &run.line()).inspect_err(|what| eprintln!("--record: {what}")).is_ok()
     }
 }
 

@@ -52,24 +52,26 @@ pub(super) fn check(code: &Code, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Returns the file and line of each public function and method, by name.
+/// Returns the file and line of each public function and method, by name. Methods of the views on bytes (`RawReader`, ..) are
+/// named `raw.NAME`, as typed methods have the same names.
 fn public(code: &Code) -> BTreeMap<String, (String, usize)> {
     let mut all = BTreeMap::new();
     for file in code.files.iter().filter(|file| INTERFACE.iter().any(|of| file.path.starts_with(of))) {
         for item in &file.syntax.items {
-            let mut add = |name: &syn::Ident| {
-                all.insert(name.to_string(), (file.path.clone(), name.span().start().line));
+            let mut add = |view: &str, name: &syn::Ident| {
+                all.insert(format!("{view}{name}"), (file.path.clone(), name.span().start().line));
             };
             match item {
                 Item::Fn(item) if matches!(item.vis, Visibility::Public(_)) && !is_test(&item.attrs) => {
-                    add(&item.sig.ident);
+                    add("", &item.sig.ident);
                 }
                 Item::Impl(item) if item.trait_.is_none() && !is_test(&item.attrs) => {
+                    let view = if is_view(&item.self_ty) { RAW } else { "" };
                     for inner in &item.items {
                         if let ImplItem::Fn(method) = inner
                             && matches!(method.vis, Visibility::Public(_))
                         {
-                            add(&method.sig.ident);
+                            add(view, &method.sig.ident);
                         }
                     }
                 }
@@ -80,7 +82,17 @@ fn public(code: &Code) -> BTreeMap<String, (String, usize)> {
     all
 }
 
-/// Returns the names that campaigns call: all identifiers after a dot or two colons.
+/// Prefix of the names of methods of views on bytes.
+const RAW: &str = "raw.";
+
+/// Returns true for the types of the views on bytes.
+fn is_view(of: &syn::Type) -> bool {
+    matches!(of, syn::Type::Path(path)
+        if path.path.segments.last().is_some_and(|last| last.ident.to_string().starts_with("Raw")))
+}
+
+/// Returns the names that campaigns call: all identifiers after a dot or two colons; those after `.raw().` or `.raw_mut().`
+/// with the prefix of views.
 fn called(code: &Code) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for file in code.files.iter().filter(|file| CAMPAIGNS.iter().any(|of| file.path.starts_with(of))) {
@@ -94,21 +106,18 @@ fn called(code: &Code) -> BTreeSet<String> {
 }
 
 fn collect_called(tokens: TokenStream, names: &mut BTreeSet<String>) {
-    let mut before = None;
-    for token in tokens {
+    let tokens: Vec<TokenTree> = tokens.into_iter().collect();
+    for (at, token) in tokens.iter().enumerate() {
         match token {
-            TokenTree::Punct(punct) => before = Some(punct.as_char()),
-            TokenTree::Ident(ident) => {
-                if matches!(before, Some('.' | ':')) {
-                    names.insert(ident.to_string());
-                }
-                before = None;
+            TokenTree::Group(group) => collect_called(group.stream(), names),
+            TokenTree::Ident(ident)
+                if at > 0 && matches!(&tokens[at - 1], TokenTree::Punct(p) if ".:".contains(p.as_char())) =>
+            {
+                let of_view = matches!(&tokens[..at], [.., TokenTree::Ident(view), TokenTree::Group(_), TokenTree::Punct(_)]
+                    if view == "raw" || view == "raw_mut");
+                names.insert(format!("{}{ident}", if of_view { RAW } else { "" }));
             }
-            TokenTree::Group(group) => {
-                collect_called(group.stream(), names);
-                before = None;
-            }
-            TokenTree::Literal(_) => before = None,
+            _ => {}
         }
     }
 }
@@ -130,5 +139,17 @@ mod tests {
         check(&Code::parse(&Tree::of(&files), &mut Vec::new()), &mut findings);
         let lines: Vec<usize> = findings.iter().filter(|f| f.file.ends_with("a.rs")).map(|f| f.line).collect();
         assert_eq!(lines, [4, 10], "{findings:?}");
+    }
+
+    #[test]
+    fn a_typed_call_is_none_of_the_view_on_bytes() {
+        let interface = "impl Transaction {\n    pub fn read(&self) {}\n    pub fn raw_mut(&self) {}\n}\n\
+                         impl RawWriter<'_> {\n    pub fn read(self) {}\n    pub fn put(self) {}\n}\n";
+        let campaign = "fn f(tx: &Transaction) {\n    tx.read();\n    tx.raw_mut().put();\n}\n";
+        let files = [("crates/storage/src/db/a.rs", interface), ("xtask/campaigns/src/sim/a.rs", campaign)];
+        let mut findings = Vec::new();
+        check(&Code::parse(&Tree::of(&files), &mut Vec::new()), &mut findings);
+        let lines: Vec<usize> = findings.iter().filter(|f| f.file.ends_with("a.rs")).map(|f| f.line).collect();
+        assert_eq!(lines, [6], "{findings:?}");
     }
 }

@@ -55,22 +55,8 @@ impl<'db> Transaction<'db> {
     }
 }
 
-/// Statements on encoded keys and rows: for programs with codecs of their own, and for scans without copies.
+/// Scans that call a closure, which may use the transaction, and settings and hints of searches.
 impl Transaction<'_> {
-    #[inline]
-    fn read_raw_for<K, V, R>(
-        &self,
-        table: &impl AsTable<K, V>,
-        key: &[u8],
-        access: AccessMode,
-        columns: &[Range<usize>],
-        f: impl FnOnce(&[u8]) -> R,
-    ) -> Result<Option<R>, TxnError> {
-        let Some(info) = self.table_to_read(table, access)? else { return Ok(None) };
-        self.enter(OperationKind::Fetch, &info.primary);
-        self.read(&info.primary, key, access, columns, f)
-    }
-
     /// Calls `visit`, which may use the transaction, for the rows of a forward scan.
     pub(super) fn visit_forward(
         &self,
@@ -184,6 +170,21 @@ fn unchangeable(info: &TableInfo, part: &Range<usize>) -> TxnError {
 }
 
 impl<'t, 'db> RawReader<'t, 'db> {
+    /// Calls `f` with columns of a row, which is locked for `access`.
+    #[inline]
+    fn read_for<K, V, R>(
+        self,
+        table: &impl AsTable<K, V>,
+        key: &[u8],
+        access: AccessMode,
+        columns: &[Range<usize>],
+        f: impl FnOnce(&[u8]) -> R,
+    ) -> Result<Option<R>, TxnError> {
+        let Some(info) = self.tx.table_to_read(table, access)? else { return Ok(None) };
+        self.tx.enter(OperationKind::Fetch, &info.primary);
+        self.tx.read(&info.primary, key, access, columns, f)
+    }
+
     /// Calls `f` with the bytes of a row.
     ///
     /// # Errors
@@ -195,7 +196,7 @@ impl<'t, 'db> RawReader<'t, 'db> {
         key: &[u8],
         f: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>, TxnError> {
-        self.tx.read_raw_for(table, key, AccessMode::Read, WHOLE, f)
+        self.read_for(table, key, AccessMode::Read, WHOLE, f)
     }
 
     /// Calls `f` with some columns of a row: the bytes in these ranges, concatenated. Only these bytes are read, so a
@@ -233,7 +234,7 @@ impl<'t, 'db> RawReader<'t, 'db> {
         columns: &[Range<usize>],
         f: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>, TxnError> {
-        self.tx.read_raw_for(table, key, AccessMode::Read, columns, f)
+        self.read_for(table, key, AccessMode::Read, columns, f)
     }
 
     /// As [`RawReader::read_columns`] for several rows. One search finds all rows, which is cheaper than announcing the
@@ -285,7 +286,7 @@ impl<'t, 'db> RawReader<'t, 'db> {
         key: &[u8],
         f: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>, TxnError> {
-        self.tx.read_raw_for(table, key, AccessMode::Update, WHOLE, f)
+        self.read_for(table, key, AccessMode::Update, WHOLE, f)
     }
 
     /// Calls `visit` for the rows of `[from, to]` in descending order until it breaks.

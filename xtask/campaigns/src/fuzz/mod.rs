@@ -13,7 +13,7 @@ use std::fmt;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::time::Duration;
+use std::time::Instant;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
@@ -126,6 +126,7 @@ fn fuzz(binary: &Path, target: &Target, subject: &Subject, flags: &FuzzFlags) ->
         std::fs::write(corpus.join(format!("real-{:08x}", forge::crc32c(&input))), input)?;
     }
     let log = Path::new(OUTPUT_DIR).join(format!("{}.log", target.name));
+    let start = Instant::now();
     let status = Command::new(binary)
         .arg("guided")
         .arg(target.name)
@@ -150,10 +151,10 @@ fn fuzz(binary: &Path, target: &Target, subject: &Subject, flags: &FuzzFlags) ->
         seed: Some(flags.seed.into()),
         tried: progress.tried.parse().unwrap_or(0),
         failures: u64::from(!status.success()),
-        elapsed: Duration::from_secs(flags.seconds),
+        elapsed: start.elapsed(),
         remark: format!("{} edges of the code reached", progress.edges),
     };
-    let recorded = flags.record.finish("fuzz", &run, ExitCode::SUCCESS) == ExitCode::SUCCESS;
+    let recorded = flags.record.append("fuzz", &run);
     if status.success() {
         return Ok(recorded);
     }

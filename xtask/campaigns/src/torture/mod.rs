@@ -200,7 +200,7 @@ pub fn run(flags: &TortureFlags) -> ExitCode {
     progress.finish();
     let elapsed = progress.elapsed();
     let status = report.conclude(campaign.name, &plan, elapsed, flags.json.as_deref());
-    flags.record.finish(campaign.name, &report.run_record(&plan, elapsed), status)
+    if flags.record.append(campaign.name, &report.run_record(&plan, elapsed)) { status } else { ExitCode::FAILURE }
 }
 
 /// Returns the command line flag that enables speculative loops.
