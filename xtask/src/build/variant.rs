@@ -166,3 +166,25 @@ fn clean(sources: &Path, compiler: &Compiler, directories: &BuildDirectories) ->
     command.arg(&directories.build).args(CRATES.iter().flat_map(|name| ["--package", name]));
     run_command(&mut command)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_crates_of_the_program_are_cleaned() {
+        let workspace = std::fs::read_to_string(root().join("Cargo.toml")).unwrap();
+        let members = workspace.lines().find(|line| line.starts_with("members")).unwrap();
+        let name_in = |folder: &str| {
+            let manifest = std::fs::read_to_string(root().join(folder).join("Cargo.toml")).unwrap();
+            let name = manifest.lines().find_map(|line| line.strip_prefix("name = "));
+            name.unwrap().trim_matches('"').to_owned()
+        };
+        let mut names: Vec<String> =
+            members.split('"').filter(|word| word.starts_with("crates/")).map(name_in).collect();
+        names.sort();
+        let mut cleaned = CRATES.to_vec();
+        cleaned.sort_unstable();
+        assert_eq!(names, cleaned);
+    }
+}
