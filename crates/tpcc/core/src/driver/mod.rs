@@ -10,6 +10,7 @@ mod admission;
 mod attempt;
 pub mod counters;
 pub mod hardware;
+pub mod in_process;
 mod latency_histogram;
 pub mod measure;
 pub mod pacing;

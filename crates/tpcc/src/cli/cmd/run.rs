@@ -13,8 +13,7 @@ use tpcc_core::driver::hardware::code::move_to_large_pages;
 use tpcc_core::driver::pacing::results::DeliveryResults;
 use tpcc_core::driver::runner::itas::ItasRunner;
 use tpcc_core::driver::runner::steps::StepsRunner;
-use tpcc_core::driver::runner::threads::ThreadsRunner;
-use tpcc_core::driver::{self, RunPlan, RunResult, Tick, pacing};
+use tpcc_core::driver::{RunPlan, RunResult, Tick, in_process};
 use tpcc_core::engines::floor::Floor;
 use tpcc_core::engines::space;
 use tpcc_core::engines::storage::ahead::AheadStore;
@@ -26,7 +25,6 @@ use tpcc_core::report::machine::{CpuTime, Machine};
 use tpcc_core::report::progress::{self, Progress};
 use tpcc_core::report::{self, text};
 use tpcc_core::workload::database::Database;
-use tpcc_core::workload::engine::Engine;
 use tpcc_core::workload::error::{Error, command};
 use tpcc_core::workload::loaded::Loaded;
 use tpcc_core::workload::settings::{EngineKind, LargePages, ResolvedCounts, RunConfig, Scheduling, Speculate};
@@ -39,12 +37,12 @@ pub(crate) fn run(flags: RunFlags) -> Result<Outcome, Error> {
     match (config.engine, &config.scheduling, config.speculate) {
         (EngineKind::Postgres, ..) => Err(Error::usage("--engine postgres: needs the URL of a server")),
         (EngineKind::Floor, ..) => run_on::<Floor>(&config, code, None, |database, loaded, plan, acks, look| {
-            driver::run(database, &ThreadsRunner, loaded, plan, acks, look)
+            in_process::run_floor(database, loaded, plan, acks, look)
         }),
         (EngineKind::Storage, Scheduling::Threads, Speculate::Off) => {
             let results = open_delivery_results(&config)?;
             run_on::<Store>(&config, code, None, |database, loaded, plan, acks, look| {
-                on_threads(database, loaded, plan, results.as_ref(), acks, look)
+                in_process::run_threads(database, loaded, plan, results.as_ref(), acks, look)
             })
         }
         (EngineKind::Storage, Scheduling::Threads, how) => {
@@ -52,14 +50,14 @@ pub(crate) fn run(flags: RunFlags) -> Result<Outcome, Error> {
             let results = open_delivery_results(&config)?;
             run_on::<Store>(&config, code, None, |database, loaded, plan, acks, look| {
                 let ahead = AheadStore::new(database, how, config.epoch_workers);
-                on_threads(&ahead, loaded, plan, results.as_ref(), acks, look)
+                in_process::run_ahead(&ahead, loaded, plan, results.as_ref(), acks, look)
             })
         }
         (EngineKind::Storage, Scheduling::Steps { team_size, teams_of, points }, _) => {
             let runner = StepsRunner::new(*team_size, *teams_of, points)?.large_stacks(large_stacks);
             let hook = runner.hook().map(|hook| hook as Arc<dyn StoreHook>);
             run_on::<Store>(&config, code, hook.as_ref(), |database, loaded, plan, acks, look| {
-                driver::run(database, &runner, loaded, plan, acks, look)
+                in_process::run_steps(database, &runner, loaded, plan, acks, look)
             })
         }
         (EngineKind::Storage, Scheduling::Itas { fibers, policy, slice_us }, _) => {
@@ -68,25 +66,9 @@ pub(crate) fn run(flags: RunFlags) -> Result<Outcome, Error> {
                 let (mode, slice) = (policy.mode(), Duration::from_micros(*slice_us));
                 let runner = ItasRunner::new(*fibers, mode, slice, plan.workers, plan.warehouses);
                 let runner = runner.map_err(|error| error.to_string())?.large_stacks(large_stacks);
-                let measured = driver::run(database, &runner, loaded, plan, acks, look)?;
-                Ok(RunResult { siblings: Some(runner.figures()), ..measured })
+                in_process::run_itas(database, &runner, loaded, plan, acks, look)
             })
         }
-    }
-}
-
-/// Runs the terminals on threads. They are paced if `results` is given.
-fn on_threads<E: Engine>(
-    engine: &E,
-    loaded: &Loaded,
-    plan: &RunPlan,
-    results: Option<&DeliveryResults>,
-    acks: Option<&Sink>,
-    look: &mut dyn FnMut(&Tick),
-) -> Result<RunResult, String> {
-    match results {
-        Some(results) => pacing::run(engine, loaded, plan, results, pacing::AS_SPECIFIED, look),
-        None => driver::run(engine, &ThreadsRunner, loaded, plan, acks, look),
     }
 }
 
