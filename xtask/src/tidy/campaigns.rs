@@ -21,7 +21,7 @@ const UNCALLED_METHODS: [(&str, &str); 8] = [
     ("claim", "takes a directory of files: tests/directory.rs"),
     ("foreign", "names files of a directory: tests/directory.rs"),
     ("passed", "campaigns look at the findings, of which some are no failure after a crash"),
-    ("page_checksums", "off they find nothing, which is what campaigns look for: tests/settings.rs"),
+    ("page_checksums", "off they find nothing, which is what campaigns look for: tests/statements/settings.rs"),
     ("shared_lines", "addresses, for tools that follow accesses"),
     ("planned", "counts the faults of a disk, which campaigns plan themselves"),
     ("drop_syncs", "a canary, which the tests of the log and of the disks set"),

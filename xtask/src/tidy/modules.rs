@@ -21,7 +21,7 @@ pub(super) fn check(tree: &Tree, code: &Code, findings: &mut Vec<Finding>) {
 }
 
 /// Returns true if a file is a target by its location: each file directly in a folder of tests, benchmarks or examples is
-/// one. Files in subfolders belong to the targets that declare them as modules.
+/// one, and so is `main.rs` in a subfolder. Other files in subfolders belong to the targets that declare them as modules.
 fn is_target(tree: &Tree, path: &str) -> bool {
     let Some((folder, name)) = path.rsplit_once('/') else { return false };
     let place = |folder: &str| ["tests", "benches", "examples"].iter().any(|p| folder.ends_with(&format!("/{p}")));
@@ -29,6 +29,9 @@ fn is_target(tree: &Tree, path: &str) -> bool {
         return true;
     }
     let Some((above, shared)) = folder.rsplit_once('/') else { return false };
+    if place(above) && name == "main.rs" {
+        return true;
+    }
     let module = if name == "mod.rs" { shared } else { name.trim_end_matches(".rs") };
     let declared = format!("mod {module};");
     let beside = |file: &str| file.rsplit_once('/').is_some_and(|(at, _)| at == above || at == folder);
@@ -65,8 +68,11 @@ mod tests {
             ("crates/x/tests/model.rs", "mod shared;"),
             ("crates/x/tests/shared/mod.rs", ""),
             ("crates/x/tests/lost/mod.rs", ""),
+            ("crates/x/tests/crash/main.rs", "mod torn;"),
+            ("crates/x/tests/crash/torn.rs", ""),
+            ("crates/x/tests/crash/gone.rs", ""),
             ("benches/benches/hop.rs", ""),
         ];
-        assert_eq!(dead(&files), ["crates/x/tests/lost/mod.rs"]);
+        assert_eq!(dead(&files), ["crates/x/tests/crash/gone.rs", "crates/x/tests/lost/mod.rs"]);
     }
 }

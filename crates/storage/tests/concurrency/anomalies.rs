@@ -3,14 +3,11 @@
 //!
 //! One thread runs both transactions: a statement that would have to wait for the other transaction is refused at once
 //! ([`TxnError::OwnTask`]). The refusal proves that the expected lock is held.
-#![allow(clippy::unwrap_used, reason = "a test: a failure is told where it happens")]
-
-mod common;
 
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
-use common::{ByHead, ROWS, small};
+use crate::common::{ByHead, ROWS, small};
 use storage::disk::MemDisk;
 use storage::optimistic::Peeker;
 use storage::{Database, Isolation, LatchKind, OpenTable, Transaction, TxnError};

@@ -1,14 +1,11 @@
 //! Keys that share lock names: they may wait for each other, without any other effect.
-#![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
-
-mod common;
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use common::Rng;
+use crate::common::Rng;
 use storage::disk::MemDisk;
 use storage::{Database, Isolation, LatchKind, OpenTable, Options, Table, Transaction, TxnError};
 

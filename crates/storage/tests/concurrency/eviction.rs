@@ -1,5 +1,4 @@
 //! A database many times larger than its pool: cached positions must not outlive their pages.
-#![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,12 +1,9 @@
 //! Guarantees of each isolation level, with threads that use the same rows.
-#![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
-
-mod common;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 
-use common::{ByHead, NUMBERS, ROWS, Rng, StopAtEnd, StopOnPanic, on, small};
+use crate::common::{ByHead, NUMBERS, ROWS, Rng, StopAtEnd, StopOnPanic, on, small};
 use storage::disk::{Call, Fault, MemDisk, SimDisk, When};
 use storage::{Database, Durability, Isolation, LatchKind, Options, StorageError, Table, TxnError};
 

@@ -1,7 +1,4 @@
 //! Locks of each statement on one key that finds no row: the key, and nothing else.
-#![allow(clippy::unwrap_used, reason = "a test: a failure is told where it happens")]
-
-mod common;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

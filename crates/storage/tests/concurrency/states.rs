@@ -1,15 +1,12 @@
 //! Each kind of read, in each state of an instance: a read needs neither the log nor disk space.
 //!
 //! Closed instances are not tested: `Database::close` consumes the database, so no read is possible.
-#![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
-
-mod common;
 
 use std::fmt::Debug;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use common::{on, small};
+use crate::common::{on, small};
 use storage::disk::{Call, Fault, MemDisk, SimDisk, When};
 use storage::optimistic::Peeker;
 use storage::{CopyError, Database, OpenTable, Options, SecondaryIndex, StorageError, Table, TableLock, TxnError};

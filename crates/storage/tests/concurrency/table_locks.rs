@@ -1,9 +1,6 @@
 //! Transactions with a table lock: they write rows without record locks.
-#![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
 
-mod common;
-
-use common::{ROWS, on, small};
+use crate::common::{ROWS, on, small};
 use storage::disk::SimDisk;
 use storage::{Database, TableLock, Transaction};
 

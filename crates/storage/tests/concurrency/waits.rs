@@ -1,7 +1,4 @@
 //! Waits that could not end, and waits with a limit: conflicts within a thread, and lock timeouts.
-#![allow(clippy::unwrap_used, reason = "a test: a failure is told where it happens")]
-
-mod common;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -9,7 +6,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use common::{NUMBERS, Rng};
+use crate::common::{NUMBERS, Rng};
 use storage::disk::MemDisk;
 use storage::{Database, Options, Table, TableLock, Transaction, TxnError};
 

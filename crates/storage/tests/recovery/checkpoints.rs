@@ -1,12 +1,9 @@
 //! Timing of checkpoints.
-#![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
-
-mod common;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use common::{NUMBERS, on, small};
+use crate::common::{NUMBERS, on, small};
 use storage::disk::SimDisk;
 use storage::{Table, TxnError};
 

@@ -1,7 +1,4 @@
 //! Copies of a database during writes: each copy has exactly the transactions that had committed by its end.
-#![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
-
-mod common;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,7 +6,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use common::{NUMBERS, ROWS, Rng, StopAtEnd, StopOnPanic, on, small};
+use crate::common::{NUMBERS, ROWS, Rng, StopAtEnd, StopOnPanic, on, small};
 use storage::disk::{Crash, Disk, DiskFile, DiskLock, LockError, MemDisk, OpenMode, SimDisk};
 use storage::{
     CopyError, Copying, Database, Isolation, Lsn, OpenError, OpenTable, Options, StorageError, Table, Transaction,
@@ -123,7 +120,7 @@ fn opened(disk: &SimDisk) -> Database {
 
 fn one(seed: u64) {
     let (source, target) = (SimDisk::new(seed), SimDisk::new(!seed));
-    let db = common::open(&source);
+    let db = crate::common::open(&source);
     db.table(&ROWS).unwrap();
     let numbers = db.table(&NUMBERS).unwrap();
     let mut writers = Writers::new(&db, seed);
@@ -208,7 +205,7 @@ fn a_copy_made_while_writers_run_is_what_had_been_committed_at_its_end() {
 /// Returns a database with some pages, and an open transaction that a copy must not contain.
 fn source(seed: u64) -> (SimDisk, Database) {
     let disk = SimDisk::new(seed);
-    let db = common::open(&disk);
+    let db = crate::common::open(&disk);
     let mut rng = Rng(seed);
     db.transact(|tx| {
         (0..60u64).try_for_each(|n| tx.put(&ROWS, &key(0, n), &rng.bytes(1500)))?;
@@ -478,7 +475,7 @@ fn pages_that_are_torn_when_they_are_read_are_read_again() {
 #[test]
 fn damage_is_told_and_not_copied() {
     let disk = SimDisk::new(6);
-    let db = common::open(&disk);
+    let db = crate::common::open(&disk);
     let mut rng = Rng(6);
     (0..1500u64).for_each(|n| db.transact(|tx| tx.put(&ROWS, &key(0, n), &rng.bytes(1500))).unwrap());
     db.close().unwrap();

@@ -3,13 +3,10 @@
 //! Conditions after the restart: every acknowledged commit is there; of the other commits, a prefix in commit order is
 //! there, each completely; no change of an uncommitted transaction is there; indexes match the rows; all pages can be
 //! read.
-#![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
-
-mod common;
 
 use std::collections::BTreeMap;
 
-use common::{ByHead, ROWS, Rng, on, small};
+use crate::common::{ByHead, ROWS, Rng, on, small};
 use storage::disk::{Call, Crash, Fault, SimDisk, When};
 use storage::{Database, Durability, LatchKind, Lsn, OpenError, Options, Transaction, TxnError};
 

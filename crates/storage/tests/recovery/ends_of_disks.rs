@@ -1,5 +1,4 @@
 //! Extreme names, offsets and lengths, on each kind of disk.
-#![allow(clippy::unwrap_used, reason = "a test: a failure is told where it happens")]
 
 use std::io::{ErrorKind, IoSlice};
 use std::path::PathBuf;

@@ -1,13 +1,10 @@
 //! Log segments are not created ahead of need: each statement that finds none left creates the next one itself, and the
 //! engine asserts that no page is latched then. The test also runs with a low escalation threshold, because lock
 //! escalation visits all locks of a transaction and asserts the same.
-#![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
-
-mod common;
 
 use std::collections::BTreeMap;
 
-use common::{NUMBERS, ROWS, Rng, on, small};
+use crate::common::{NUMBERS, ROWS, Rng, on, small};
 use storage::disk::{Crash, SimDisk};
 use storage::{Database, LatchKind, Table};
 

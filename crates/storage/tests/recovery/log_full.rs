@@ -1,9 +1,6 @@
 //! The log has no space during a structure change of a tree: then the change is not made, in memory either.
-#![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
 
-mod common;
-
-use common::{NUMBERS, ROWS, Rng, on, open, small};
+use crate::common::{NUMBERS, ROWS, Rng, on, open, small};
 use storage::disk::{Crash, SimDisk};
 use storage::{Database, StorageError, Table, TxnError};
 

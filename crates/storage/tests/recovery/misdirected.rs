@@ -1,14 +1,11 @@
 //! Valid pages in wrong places: misdirected writes, lost writes, and older copies of pages. Every statement returns the
 //! right answer or names the damaged page; none panics, and none writes a row where no search finds it.
-#![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
-
-mod common;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use common::{Rng, small};
+use crate::common::{Rng, small};
 use storage::disk::{Disk, MemDisk, OpenMode};
 use storage::{Background, Database, SecondaryIndex, StorageError, Table, Transaction, TxnError};
 

@@ -1,12 +1,8 @@
 //! Opening of existing and missing databases, and damaged pages.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-mod common;
-
 use std::sync::Arc;
 
-use common::{NUMBERS, ROWS, on, open, small};
+use crate::common::{NUMBERS, ROWS, on, open, small};
 use storage::disk::{Disk, MemDisk, OpenMode, SimDisk};
 use storage::{OpenError, Options, StorageError, TxnError};
 

@@ -1,11 +1,8 @@
 //! Restarts after specific crashes. Random crashes are in `crash.rs`.
-#![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
-
-mod common;
 
 use std::collections::BTreeMap;
 
-use common::{NUMBERS, ROWS, Rng, on, open, small};
+use crate::common::{NUMBERS, ROWS, Rng, on, open, small};
 use storage::disk::{Crash, SimDisk};
 use storage::{Database, OpenError, StorageError, Table, TxnError};
 
@@ -228,7 +225,7 @@ fn a_bulk_load_is_whole_or_absent() {
         let db = open(&after);
         let tx = db.begin().unwrap();
         let rows = tx.range(&ROWS, ..).unwrap().map(Result::unwrap).count();
-        let entries = tx.range_by::<common::ByHead>(&ROWS, ..).unwrap().map(Result::unwrap).count();
+        let entries = tx.range_by::<crate::common::ByHead>(&ROWS, ..).unwrap().map(Result::unwrap).count();
         assert_eq!(rows, entries, "{calls} calls");
         assert!(rows == 300 || (rows == 0 && !done), "{calls} calls: {rows} rows, done {done}");
         seen[usize::from(rows > 0)] += 1;

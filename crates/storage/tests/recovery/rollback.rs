@@ -1,12 +1,9 @@
 //! Rollbacks of long transactions: most of their records have left the log buffer and are read back from the log files.
-#![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
-
-mod common;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use common::{NUMBERS, ROWS, Rng, on, open, small};
+use crate::common::{NUMBERS, ROWS, Rng, on, open, small};
 use storage::disk::{Crash, SimDisk};
 use storage::{Database, Transaction};
 

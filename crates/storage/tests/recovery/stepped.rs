@@ -1,13 +1,10 @@
 //! Services stepped by the program: the test chooses the work between the steps of a service.
-#![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
-
-mod common;
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use common::{NUMBERS, ROWS, on, small};
+use crate::common::{NUMBERS, ROWS, on, small};
 use storage::disk::{Crash, SimDisk};
 use storage::{Background, BlockReason, Database, Hook, Service, TxnError, WaitToken};
 

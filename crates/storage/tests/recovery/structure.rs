@@ -1,14 +1,10 @@
 //! The structure check: it passes sound databases, and finds each kind of planted damage. Checksums are recomputed, so
 //! that no other check finds the damage first.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-mod common;
-
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use common::{NUMBERS, ROWS, Rng, small};
+use crate::common::{NUMBERS, ROWS, Rng, small};
 use storage::disk::{Disk, MemDisk, OpenMode};
 use storage::{Database, Rule, Structure};
 

@@ -1,13 +1,10 @@
 //! Continuous load: the log files stay within their limit, and the holder of the log is named.
-#![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
-
-mod common;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use common::Rng;
+use crate::common::Rng;
 use storage::disk::{Disk, MemDisk, OpenMode};
 use storage::{
     Background, CopyError, Database, Durability, Options, Services, StorageError, Table, Transaction, TxnError,

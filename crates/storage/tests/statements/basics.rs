@@ -1,7 +1,5 @@
 //! The public statements, on a disk in memory.
 
-#![allow(clippy::unwrap_used)]
-
 use std::sync::Arc;
 
 use storage::disk::{Crash, MemDisk, SimDisk};

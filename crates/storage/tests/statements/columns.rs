@@ -1,10 +1,7 @@
 //! Statements on some columns of a row: the bytes that they read, write, log and undo.
-#![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
 #![allow(clippy::single_range_in_vec_init, reason = "lists of one range of columns")]
 
-mod common;
-
-use common::open;
+use crate::common::open;
 use storage::disk::{Crash, SimDisk};
 use storage::{SecondaryIndex, Table, TxnError, columns, record};
 

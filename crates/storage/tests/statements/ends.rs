@@ -1,15 +1,12 @@
 //! Extreme settings, positions, names, numbers and handles: 0, 1, the maximum, and values of another database. Each has
 //! its expected result; none panics, hangs or spins.
-#![allow(clippy::unwrap_used, reason = "a test: a failure is told where it happens")]
-
-mod common;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use common::{NUMBERS, ROWS, small};
+use crate::common::{NUMBERS, ROWS, small};
 use storage::disk::{Disk, MemDisk, SimDisk};
 use storage::optimistic::Peeker;
 use storage::{
@@ -292,7 +289,7 @@ fn a_rerun_of_none_gives_the_deadlock_back_at_once() {
 fn names_of_tables_have_their_ends() {
     const EMPTY: Table<u64, u64> = Table::new("");
     const ONE: Table<u64, u64> = Table::new("a");
-    let db = common::open(&SimDisk::new(1));
+    let db = crate::common::open(&SimDisk::new(1));
     let (longest, longer) = ("n".repeat(200), "n".repeat(201));
     let (longest, longer) = (&*longest.leak(), &*longer.leak());
     assert!(matches!(db.table(&EMPTY), Err(TxnError::Schema { .. })));
@@ -319,7 +316,7 @@ fn names_of_tables_have_their_ends() {
 
 #[test]
 fn numbers_of_indexes_and_parts_are_refused_out_of_bounds() {
-    let db = common::open(&SimDisk::new(1));
+    let db = crate::common::open(&SimDisk::new(1));
     let rows = db.table(&ROWS).unwrap();
     let tx = db.begin().unwrap();
     for (index, is_there) in [(0, true), (1, false), (7, false), (8, false), (usize::MAX, false)] {
@@ -337,7 +334,7 @@ fn numbers_of_indexes_and_parts_are_refused_out_of_bounds() {
 
 #[test]
 fn what_another_database_gave_is_refused_and_changes_nothing() {
-    let (db, other) = (common::open(&SimDisk::new(1)), common::open(&SimDisk::new(2)));
+    let (db, other) = (crate::common::open(&SimDisk::new(1)), crate::common::open(&SimDisk::new(2)));
     let mine = db.raw_table(&NUMBERS).unwrap();
     other.transact(|tx| tx.put(&ROWS, &[1], &vec![1])).unwrap();
     let theirs = other.raw_table(&NUMBERS).unwrap();
@@ -412,7 +409,7 @@ fn a_directory_that_is_none_is_told_by_its_name() {
 #[test]
 fn handles_of_bytes_serve_any_table() {
     const RAW: Table<Raw, Raw> = Table::new("raw");
-    let db = common::open(&SimDisk::new(3));
+    let db = crate::common::open(&SimDisk::new(3));
     let raw = db.raw_table(&RAW).unwrap();
     db.transact(|tx| tx.raw_mut().put(&raw, b"", b"")).unwrap();
     assert_eq!(db.begin().unwrap().raw().read(&raw, b"", <[u8]>::len).unwrap(), Some(0));

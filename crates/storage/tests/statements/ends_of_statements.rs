@@ -1,13 +1,10 @@
 //! Extreme arguments of statements: keys, rows, ranges, columns and counts that are empty, maximal, too large, or
 //! reversed. Each has its expected result; none panics, and the transaction stays usable after each.
-#![allow(clippy::unwrap_used, reason = "a test: a failure is told where it happens")]
-
-mod common;
 
 use std::ops::{Bound, ControlFlow, Range};
 use std::sync::Arc;
 
-use common::{ByHead, NUMBERS, ROWS, small};
+use crate::common::{ByHead, NUMBERS, ROWS, small};
 use storage::disk::MemDisk;
 use storage::optimistic::Peeker;
 use storage::{Codec, Columns, Database, OpenTable, Part, Raw, Row, SecondaryIndex, Table, TxnError};

@@ -7,13 +7,11 @@
     reason = "a test: a failure is told where it happens"
 )]
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use common::{ByHead, ROWS, Rng, on, open, small};
+use crate::common::{ByHead, ROWS, Rng, on, open, small};
 use storage::disk::{Crash, MemDisk, SimDisk};
 use storage::optimistic::Peeker;
 use storage::{Background, Database, Isolation, Options, Raw, SecondaryIndex, Table, TxnError};

@@ -1,12 +1,9 @@
 //! Statements on many rows have the same results as single statements.
-#![allow(clippy::unwrap_used, reason = "a test: a failure is told where it happens")]
-
-mod common;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::Rng;
+use crate::common::Rng;
 use storage::disk::MemDisk;
 use storage::{Database, Options, SecondaryIndex, Table, TxnError};
 

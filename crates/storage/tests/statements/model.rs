@@ -1,14 +1,11 @@
 //! A table with an index is compared with an ordered map: random statements, rollbacks, closing and opening, with a
 //! pool that holds a part of the rows.
-#![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
-
-mod common;
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use common::{ByHead, ROWS};
+use crate::common::{ByHead, ROWS};
 use proptest::prelude::*;
 use storage::disk::MemDisk;
 use storage::{Database, Isolation, LatchKind, Options, TxnError};

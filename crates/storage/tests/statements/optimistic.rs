@@ -1,14 +1,11 @@
 //! Optimistic reads: rows are read without locks, and later locked at their cached positions.
-#![allow(clippy::unwrap_used, reason = "a test: a failure is told where it happens")]
-
-mod common;
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{Rng, StopAtEnd};
+use crate::common::{Rng, StopAtEnd};
 use storage::disk::{Crash, MemDisk, SimDisk};
 use storage::optimistic::{Peeker, Place};
 use storage::{Database, LatchKind, OpenTable, Options, Raw, Table, TxnError};
@@ -252,7 +249,7 @@ fn rows_replaced_together_survive_a_crash_together() {
     for seed in 0..40 {
         let disk = SimDisk::new(seed);
         let mut rng = Rng(seed);
-        let db = common::open(&disk);
+        let db = crate::common::open(&disk);
         let table = db.raw_table(&PLAIN).unwrap();
         let rows = 400;
         db.transact(|tx| (0..rows).try_for_each(|n| tx.raw_mut().insert(&table, &key(n), &[0; 100]))).unwrap();
@@ -276,7 +273,7 @@ fn rows_replaced_together_survive_a_crash_together() {
             rounds = round;
         }
         let disk = disk.crash(Crash::Random(seed));
-        let db = common::open(&disk);
+        let db = crate::common::open(&disk);
         let table = db.raw_table(&PLAIN).unwrap();
         let found = all(&db, &table);
         assert_eq!(found.len(), rows as usize, "seed {seed}");

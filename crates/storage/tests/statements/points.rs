@@ -1,7 +1,5 @@
 //! Points: the operations that reach them, the absence of latches there, and the validation of reads across a point.
 
-#![allow(clippy::unwrap_used)]
-
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,11 +1,8 @@
 //! `prefetch` changes no result: an announced row is read like any other.
-#![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
-
-mod common;
 
 use std::sync::Arc;
 
-use common::{ROWS, Rng};
+use crate::common::{ROWS, Rng};
 use storage::disk::MemDisk;
 use storage::{Database, OpenTable, Options, Transaction};
 

@@ -1,6 +1,5 @@
 //! Rows inserted in runs of ascending keys are compared with an ordered map: the cached position of a thread's last
 //! insert must never place a row differently from a search.
-#![allow(clippy::unwrap_used, reason = "a test: a failure is told where it happens")]
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

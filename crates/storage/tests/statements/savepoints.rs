@@ -1,12 +1,9 @@
 //! Savepoints, and raw statements that correspond to typed ones.
-#![allow(clippy::unwrap_used, reason = "a test: a failure is told where it happens")]
-
-mod common;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use common::{NUMBERS, ROWS, Rng, open};
+use crate::common::{NUMBERS, ROWS, Rng, open};
 use storage::disk::{Crash, SimDisk};
 use storage::{Isolation, TableLock, TxnError};
 

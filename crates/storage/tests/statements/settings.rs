@@ -1,7 +1,4 @@
 //! The effect of each setting, beyond the refusal of invalid values.
-#![allow(clippy::unwrap_used, reason = "a test: a failure is told where it happens")]
-
-mod common;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -9,7 +6,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use common::{NUMBERS, ROWS, on, small};
+use crate::common::{NUMBERS, ROWS, on, small};
 use storage::disk::{Crash, Disk, MemDisk, OpenMode, SimDisk, read_exact_at};
 use storage::{
     Background, BlockReason, Database, Durability, FrameHomes, Hook, Isolation, LargePages, LatchKind, OpenError,
@@ -49,7 +46,7 @@ fn durability_says_what_a_crash_may_take() {
         db.table(&NUMBERS).unwrap();
         db.transact(|tx| tx.put(&NUMBERS, &1, &1)).unwrap();
         let crashed = disk.crash(Crash::Nothing);
-        assert_eq!(common::open(&crashed).begin().unwrap().get(&NUMBERS, &1).unwrap(), kept, "{durability:?}");
+        assert_eq!(crate::common::open(&crashed).begin().unwrap().get(&NUMBERS, &1).unwrap(), kept, "{durability:?}");
     }
 }
 
@@ -139,7 +136,7 @@ fn checkpoints_come_by_what_is_logged() {
 #[test]
 fn page_checksums_find_damage_unless_they_are_off() {
     let disk = SimDisk::new(5);
-    let db = common::open(&disk);
+    let db = crate::common::open(&disk);
     fill(&db, 300, 2_000);
     db.close().unwrap();
     let count = |disk: &SimDisk, on_read: bool| {
@@ -306,7 +303,7 @@ fn the_id_is_in_the_files() {
 #[test]
 fn recovery_is_told_and_may_be_broken_off() {
     let disk = SimDisk::new(9);
-    let db = common::open(&disk);
+    let db = crate::common::open(&disk);
     fill(&db, 100, 500);
     let crashed = disk.crash(Crash::All);
     let told = Arc::new(AtomicUsize::new(0));

@@ -1,14 +1,11 @@
 //! Reads through a shared reference: nested reads, several cursors, and statements that begin inside another one.
-#![allow(clippy::unwrap_used, reason = "a test: a failure is told where it happens")]
-
-mod common;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use common::{NUMBERS, Rng};
+use crate::common::{NUMBERS, Rng};
 use storage::disk::MemDisk;
 use storage::{Database, Isolation, Options, Table, Transaction, TxnError};
 

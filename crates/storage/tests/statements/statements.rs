@@ -1,11 +1,8 @@
 //! Guarantees of single statements: atomicity, typed errors, no partial changes.
-#![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
-
-mod common;
 
 use std::sync::Arc;
 
-use common::{ByHead, NUMBERS, ROWS, Rng, on, open, small};
+use crate::common::{ByHead, NUMBERS, ROWS, Rng, on, open, small};
 use storage::disk::{Call, Fault, MemDisk, SimDisk, When};
 use storage::{Database, Isolation, Options, SecondaryIndex, StorageError, Table, TxnError};
 

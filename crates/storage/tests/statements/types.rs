@@ -1,5 +1,4 @@
 //! Checks of table declarations and handles: codecs, indexes, the existence of tables, and the database of a handle.
-#![allow(clippy::unwrap_used, reason = "a test: a failure is told where it happens")]
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

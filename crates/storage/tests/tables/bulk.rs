@@ -1,7 +1,4 @@
 //! Bulk loads concurrent with transactions that use the table.
-#![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
-
-mod common;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -100,7 +97,7 @@ fn a_load_that_is_broken_off_leaves_no_pages_behind() {
     use BrokenOff::{AfterRows, ByRows, BySameValues, Empty, Part as PartAfter};
     for how in [Empty, AfterRows(1), AfterRows(40_000), AfterRows(200_000), BySameValues, ByRows, PartAfter(90_000)] {
         let disk = SimDisk::new(1);
-        let db = common::open(&disk);
+        let db = crate::common::open(&disk);
         db.table(&OTHER).unwrap();
         let (rows, unique) = (db.table(&ROWS).unwrap(), db.table(&UNIQUE).unwrap());
         for round in 0..2 {
@@ -142,7 +139,7 @@ fn a_load_that_is_broken_off_leaves_no_pages_behind() {
         assert_eq!(load.finish().unwrap(), 30_000);
         is_whole(&db);
         db.close().unwrap();
-        let db = common::open(&disk);
+        let db = crate::common::open(&disk);
         is_whole(&db);
         assert_eq!(db.begin().unwrap().range_by::<Halves>(&UNIQUE, ..).unwrap().count(), 30_000);
     }
@@ -169,7 +166,7 @@ fn a_load_that_kills_cut_off_leaves_nothing_behind() {
         let mut disk = SimDisk::new(3);
         let mut sizes = Vec::new();
         for life in 0..4u64 {
-            let db = common::open(&disk);
+            let db = crate::common::open(&disk);
             is_whole(&db);
             let rows = db.table(&ROWS).unwrap();
             loaded(&db, 0);
@@ -193,7 +190,7 @@ fn a_load_that_kills_cut_off_leaves_nothing_behind() {
             loaded(&db, 60_000);
             db.preload().unwrap();
             db.close().unwrap();
-            loaded(&common::open(&disk), 60_000);
+            loaded(&crate::common::open(&disk), 60_000);
         }
         assert!(sizes[2] <= sizes[0] + (1 << 20), "{sizes:?}");
     }
@@ -204,7 +201,7 @@ fn a_load_that_kills_cut_off_leaves_nothing_behind() {
 #[test]
 fn pages_of_a_load_do_not_hide_later_changes() {
     let disk = SimDisk::new(4);
-    let db = common::small().durability(Durability::Async).open_on(common::on(&disk)).unwrap();
+    let db = crate::common::small().durability(Durability::Async).open_on(crate::common::on(&disk)).unwrap();
     let rows = db.table(&ROWS).unwrap();
     db.transact(|tx| (0..10).try_for_each(|key| tx.put(&OTHER, &key, &0))).unwrap();
     db.checkpoint().unwrap();
@@ -217,12 +214,12 @@ fn pages_of_a_load_do_not_hide_later_changes() {
     std::mem::forget(load);
     std::mem::forget(db);
 
-    let db = common::open(&disk);
+    let db = crate::common::open(&disk);
     db.transact(|tx| (100..20_000).try_for_each(|key| tx.insert(&OTHER, &key, &key))).unwrap();
     let disk = disk.crash(Crash::All);
     std::mem::forget(db);
 
-    let db = common::open(&disk);
+    let db = crate::common::open(&disk);
     is_whole(&db);
     assert_eq!(db.begin().unwrap().count(&OTHER, 100..).unwrap(), 19_900);
 }
@@ -232,7 +229,7 @@ fn pages_of_a_load_do_not_hide_later_changes() {
 fn a_table_of_ghosts_is_empty() {
     for n in [1, 20_000u64] {
         let disk = SimDisk::new(5);
-        let db = common::open(&disk);
+        let db = crate::common::open(&disk);
         let (unique, rows) = (db.table(&UNIQUE).unwrap(), db.table(&ROWS).unwrap());
         db.transact(|tx| (0..n).try_for_each(|key| tx.insert(&UNIQUE, &key, &key))).unwrap();
         assert!(matches!(db.bulk_load(&unique), Err(TxnError::Schema { .. })));
@@ -250,7 +247,7 @@ fn a_table_of_ghosts_is_empty() {
         tx.rollback().unwrap();
         assert_eq!(part.finish().unwrap(), 9_000);
         db.close().unwrap();
-        let db = common::open(&disk);
+        let db = crate::common::open(&disk);
         is_whole(&db);
         assert_eq!(db.begin().unwrap().count(&ROWS, ..).unwrap(), 9_000);
         assert_eq!(db.begin().unwrap().range_by::<Halves>(&UNIQUE, ..).unwrap().count(), 5_000);
@@ -285,7 +282,7 @@ fn loads_beside_each_other_share_the_file() {
     const THIRD: Table<u64, u64> = Table::new("third");
     for drops in 0..8 {
         let disk = SimDisk::new(drops);
-        let db = common::open(&disk);
+        let db = crate::common::open(&disk);
         let tables = [ROWS, SECOND, THIRD].map(|table| db.table(&table).unwrap());
         let mut loads: Vec<_> = tables.iter().map(|table| Some(db.bulk_load(table).unwrap())).collect();
         for key in 0..40_000 {
@@ -313,7 +310,7 @@ fn loads_beside_each_other_share_the_file() {
         let disk = disk.crash(Crash::Nothing);
         drop(loads);
         std::mem::forget(db);
-        let db = common::open(&disk);
+        let db = crate::common::open(&disk);
         is_whole(&db);
         for (i, table) in [ROWS, SECOND, THIRD].into_iter().enumerate() {
             let wanted = if drops >> i & 1 == 0 || drops == 7 && i == 0 { 40_000 } else { 0 };
@@ -326,7 +323,7 @@ fn loads_beside_each_other_share_the_file() {
 #[test]
 fn a_load_that_finds_the_disk_full_leaves_a_sound_database() {
     let disk = SimDisk::new(2);
-    let db = common::open(&disk);
+    let db = crate::common::open(&disk);
     let unique = db.table(&UNIQUE).unwrap();
     disk.set_capacity(disk.used() + (3 << 20));
     let mut load = db.bulk_load(&unique).unwrap();
@@ -337,5 +334,5 @@ fn a_load_that_finds_the_disk_full_leaves_a_sound_database() {
     db.transact(|tx| tx.put(&UNIQUE, &1, &1)).unwrap();
     is_whole(&db);
     db.close().unwrap();
-    is_whole(&common::open(&disk));
+    is_whole(&crate::common::open(&disk));
 }

@@ -1,8 +1,5 @@
 //! Building and dropping indexes of a table that has rows, with crashes and errors in the middle, while other
 //! transactions use the table.
-#![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
-
-mod common;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -10,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use common::{ByHead, ROWS, Rng, on, small};
+use crate::common::{ByHead, ROWS, Rng, on, small};
 use storage::disk::{Call, Crash, Fault, MemDisk, SimDisk, When};
 use storage::{Database, Options, Raw, Rule, SecondaryIndex, StorageError, Table, TxnError};
 
@@ -104,7 +101,7 @@ fn fill(db: &Database, table: &Table<Vec<u8>, Vec<u8>>, rows: u64, seed: u64) ->
 fn any_change_of_indexes_gives_those_declared() {
     for seed in 0..12 {
         let disk = SimDisk::new(seed);
-        let mut db = common::open(&disk);
+        let mut db = crate::common::open(&disk);
         let mut rng = Rng(seed);
         let mut at = rng.below(5) as usize;
         db.alter_indexes(ALL[at]).unwrap();
@@ -142,7 +139,7 @@ fn any_change_of_indexes_gives_those_declared() {
             assert_eq!(sizes.tables[0].indexes.len(), [0, 1, 1, 2, 2][at]);
             if rng.once_in(3) {
                 db.close().unwrap();
-                db = common::open(&disk);
+                db = crate::common::open(&disk);
                 is(&db, ALL[at], at, &model);
             }
         }
@@ -158,7 +155,7 @@ fn any_change_of_indexes_gives_those_declared() {
 #[test]
 fn indexes_that_come_and_go_leave_no_pages_behind() {
     let disk = SimDisk::new(3);
-    let db = common::open(&disk);
+    let db = crate::common::open(&disk);
     let model = fill(&db, &PLAIN, 300, 3);
     let mut size = 0;
     for round in 0..12 {
@@ -183,7 +180,7 @@ fn crashes(from: usize, to: usize) {
         }
         assert!(calls < 20_000, "it never ends");
         let disk = SimDisk::new(tries);
-        let db = common::open(&disk);
+        let db = crate::common::open(&disk);
         db.table(ALL[from]).unwrap();
         let model = fill(&db, ALL[from], 400, tries);
         disk.power_off_after(calls);
@@ -199,7 +196,7 @@ fn crashes(from: usize, to: usize) {
             }
             disk = disk.crash(Crash::Random(rng.next()));
         }
-        let db = common::open(&disk);
+        let db = crate::common::open(&disk);
         let at = if db.table(ALL[to]).is_ok() { to } else { from };
         assert!(result.is_err() || at == to, "after {calls} calls: it had been done");
         is(&db, ALL[at], at, &model);
@@ -244,7 +241,7 @@ fn refused(call: Call, fault: Fault, first: u64, step: u64) {
     let mut failed = 0;
     loop {
         let disk = SimDisk::new(n);
-        let db = common::open(&disk);
+        let db = crate::common::open(&disk);
         let model = fill(&db, &ROWS, 400, n);
         disk.plan(Some(call), When::Once(n), fault);
         let result = db.alter_indexes(&LONG).map(drop);
@@ -252,7 +249,7 @@ fn refused(call: Call, fault: Fault, first: u64, step: u64) {
         let db = match &result {
             Err(TxnError::Storage(StorageError::Poisoned { .. } | StorageError::Io { .. })) if call != Call::Read => {
                 drop(db);
-                common::open(&disk)
+                crate::common::open(&disk)
             }
             Err(TxnError::Storage(StorageError::Io { .. } | StorageError::NoSpace { .. })) | Ok(()) => db,
             Err(error) => panic!("{call:?} {n}: {error}"),
@@ -264,7 +261,7 @@ fn refused(call: Call, fault: Fault, first: u64, step: u64) {
         db.transact(|tx| tx.put(ALL[at], &[1], &vec![2])).unwrap();
         let model = [(vec![1], vec![2])].into_iter().chain(model).collect();
         db.close().unwrap();
-        let db = common::open(&disk);
+        let db = crate::common::open(&disk);
         is(&db, ALL[at], at, &model);
         is_whole(&db);
         db.alter_indexes(&LONG).unwrap();
@@ -291,7 +288,7 @@ fn a_write_that_fails_leaves_the_table_whole() {
 #[test]
 fn a_full_disk_leaves_the_table_as_it_was() {
     let disk = SimDisk::new(8);
-    let db = common::open(&disk);
+    let db = crate::common::open(&disk);
     let model = fill(&db, &PLAIN, 600, 8);
     disk.set_capacity(disk.used() + (64 << 10));
     let error = db.alter_indexes(&BOTH).unwrap_err();
@@ -299,7 +296,7 @@ fn a_full_disk_leaves_the_table_as_it_was() {
     is(&db, &PLAIN, 0, &model);
     disk.set_capacity(u64::MAX);
     db.close().unwrap();
-    let db = common::open(&disk);
+    let db = crate::common::open(&disk);
     is_whole(&db);
     db.alter_indexes(&BOTH).unwrap();
     is(&db, &BOTH, 3, &model);

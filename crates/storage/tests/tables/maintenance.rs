@@ -1,5 +1,4 @@
 //! Calls that change whole tables use no transaction slots of the program.
-#![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
 
 use std::sync::Arc;
 

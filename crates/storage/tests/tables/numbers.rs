@@ -1,14 +1,11 @@
 //! Dropped and created tables: numbers and names are reused, and no statement confuses two tables.
-#![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
-
-mod common;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use common::{Rng, on, small};
+use crate::common::{Rng, on, small};
 use storage::disk::{Crash, MemDisk, SimDisk};
 use storage::optimistic::Peeker;
 use storage::{Database, OpenTable, Options, Part, RunTimeName, SecondaryIndex, Table, TxnError};

@@ -1,13 +1,10 @@
 //! Space of deleted rows is reused without any reader passing by.
-#![allow(clippy::unwrap_used)]
-
-mod common;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use common::{NUMBERS, ROWS, Rng, on, open, small};
+use crate::common::{NUMBERS, ROWS, Rng, on, open, small};
 use storage::disk::{Crash, SimDisk};
 use storage::{Database, Options, Table, TableLock, TxnError};
 

@@ -1,15 +1,12 @@
 //! Operations on many rows or whole tables: range deletes, counts, drops, truncations, sizes; with crashes at every
 //! step.
-#![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
-
-mod common;
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{ByHead, NUMBERS, ROWS, Rng, StopAtEnd, StopOnPanic, on, small};
+use crate::common::{ByHead, NUMBERS, ROWS, Rng, StopAtEnd, StopOnPanic, on, small};
 use storage::disk::{Call, Crash, Fault, MemDisk, SimDisk, When};
 use storage::{Database, Options, StorageError, Table, TxnError};
 
@@ -49,7 +46,7 @@ fn fill(db: &Database, rows: u64, seed: u64) -> Model {
 fn ranges_are_counted_and_deleted_as_in_a_model() {
     for seed in 0..40 {
         let disk = SimDisk::new(seed);
-        let db = common::open(&disk);
+        let db = crate::common::open(&disk);
         let mut rng = Rng(seed);
         let mut model = Model::new();
         for _ in 0..30 {
@@ -93,7 +90,7 @@ fn a_range_delete_that_meets_an_error_leaves_all_rows() {
     let mut failed = 0;
     for n in 1..40 {
         let disk = SimDisk::new(n);
-        let db = common::open(&disk);
+        let db = crate::common::open(&disk);
         let mut model = fill(&db, 700, n);
         let mut tx = db.begin().unwrap();
         tx.put(&ROWS, &[1], &vec![2]).unwrap();
@@ -116,7 +113,7 @@ fn a_range_delete_that_meets_an_error_leaves_all_rows() {
 #[test]
 fn a_table_is_dropped_and_its_pages_are_used_again() {
     let disk = SimDisk::new(1);
-    let db = common::open(&disk);
+    let db = crate::common::open(&disk);
     let handle = db.table(&ROWS).unwrap();
     db.transact(|tx| tx.put(&NUMBERS, &1, &1)).unwrap();
     for round in 0..4 {
@@ -144,7 +141,7 @@ fn a_table_is_dropped_and_its_pages_are_used_again() {
     }
     assert_eq!(db.begin().unwrap().get(&NUMBERS, &1).unwrap(), Some(1));
     db.close().unwrap();
-    let db = common::open(&disk);
+    let db = crate::common::open(&disk);
     is_whole(&db);
     assert_eq!(db.table_names(), ["numbers"]);
 }
@@ -152,7 +149,7 @@ fn a_table_is_dropped_and_its_pages_are_used_again() {
 #[test]
 fn a_table_is_emptied_and_handles_stay_good() {
     let disk = SimDisk::new(2);
-    let db = common::open(&disk);
+    let db = crate::common::open(&disk);
     let handle = db.table(&ROWS).unwrap();
     assert!(!db.truncate("numbers").unwrap());
     for (round, rows) in [300, 3, 0, 120].into_iter().enumerate() {
@@ -190,7 +187,7 @@ fn crashes(what: What) {
         calls += 1 + calls / 12;
         assert!(calls < 20_000, "it never ends");
         let disk = SimDisk::new(calls);
-        let db = common::open(&disk);
+        let db = crate::common::open(&disk);
         let model = fill(&db, 900, calls);
         db.transact(|tx| tx.put(&NUMBERS, &1, &7)).unwrap();
         // A transaction that the restart must roll back, in another table.
@@ -210,7 +207,7 @@ fn crashes(what: What) {
             }
             disk = disk.crash(Crash::Random(rng.next()));
         }
-        let db = common::open(&disk);
+        let db = crate::common::open(&disk);
         is_whole(&db);
         let found = contents(&db);
         assert!(found.is_empty() || found == model, "{what:?} after {calls} calls: {} rows", found.len());
@@ -312,7 +309,7 @@ fn who_waits_for_a_table_that_is_dropped_is_told() {
 #[test]
 fn a_full_disk_lets_a_table_be_dropped_later() {
     let disk = SimDisk::new(4);
-    let db = common::open(&disk);
+    let db = crate::common::open(&disk);
     let model = fill(&db, 300, 4);
     disk.set_capacity(disk.used());
     // Inserts rows until the log is full.
@@ -332,7 +329,7 @@ fn a_full_disk_lets_a_table_be_dropped_later() {
     }
     disk.set_capacity(u64::MAX);
     db.close().unwrap();
-    let db = common::open(&disk);
+    let db = crate::common::open(&disk);
     is_whole(&db);
     assert_eq!(contents(&db), Model::new());
 }

@@ -245,7 +245,15 @@ fn run_sanitized(flags: &Sanitize, tests: &mut Tally) -> Result<(), String> {
             .args(CONCURRENT)
             .args(["--skip", "timing"]),
     )?;
-    test(build("test").args(["--package", "lockstep-storage", "--test", "isolation", "--test", "eviction"]))?;
+    test(build("test").args([
+        "--package",
+        "lockstep-storage",
+        "--test",
+        "concurrency",
+        "--",
+        "isolation::",
+        "eviction::",
+    ]))?;
     test(build("test").args(["--package", "lockstep-speculate", "--lib", "--tests"]))?;
     // ThreadSanitizer has no information about switches between fibers.
     if flags.sanitizer == Sanitizer::Address {

@@ -265,8 +265,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn five_hundred_refused_calls_are_survived() {
-        for (budget, scheduler) in [(500, Scheduler::Threads), (100, Scheduler::Steps)] {
+    fn refused_calls_are_survived() {
+        for (budget, scheduler) in [(200, Scheduler::Threads), (50, Scheduler::Steps)] {
             let report = run(&CampaignPlan::small(budget, scheduler), &Progress::hidden());
             assert_eq!(report.wrong().collect::<Vec<_>>(), [""; 0]);
             assert_eq!(report.tried, budget);

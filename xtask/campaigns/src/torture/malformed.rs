@@ -423,7 +423,7 @@ mod tests {
     #[test]
     fn malformed_files_are_told_or_harmless() {
         let plan = CampaignPlan {
-            budget: 10_000,
+            budget: 3_000,
             seed: 20_260_501,
             case: None,
             mutant: None,

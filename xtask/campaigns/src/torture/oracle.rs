@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn runs_equal_their_replay() {
-        for (budget, scheduler) in [(300, Scheduler::Threads), (20, Scheduler::Steps)] {
+        for (budget, scheduler) in [(60, Scheduler::Threads), (10, Scheduler::Steps)] {
             let report = run(&CampaignPlan::small(budget, scheduler), &Progress::hidden());
             assert_eq!(report.wrong().collect::<Vec<_>>(), [""; 0]);
         }
