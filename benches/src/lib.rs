@@ -2,6 +2,7 @@
 //!
 //! The benchmarks use the engine only through its public interface, as a program would.
 
+pub mod contention;
 #[cfg(feature = "peers")]
 pub mod peers;
 

@@ -1,6 +1,7 @@
 //! `cargo xtask`: development commands of the workspace. `cargo xtask --help` lists them.
 
 mod build;
+mod contention;
 mod dist;
 mod peers;
 mod picture;
@@ -40,6 +41,8 @@ enum Command {
     AblateBuild(build::AblateFlags),
     /// Compares other embedded engines with `storage` under the same work: a table of ratios.
     Peers(peers::PeersFlags),
+    /// Measures two threads that write beside each other, against one thread that does the same work.
+    Contention(contention::ContentionFlags),
     /// Writes the files of a `tpcc` package beside the program: man pages and completions.
     Dist(dist::DistFlags),
     /// Makes the generated documents: the pictures of README.md, and docs/COMMANDS.md.
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
         Command::Bolt(flags) => build::bolt(&flags),
         Command::AblateBuild(flags) => build::ablate(&flags),
         Command::Peers(flags) => peers::run(&flags),
+        Command::Contention(flags) => contention::run(&flags),
         Command::Dist(flags) => dist::run(&flags),
         Command::Picture(flags) => picture::run(&flags),
         Command::Tidy(flags) => tidy::run(&flags),

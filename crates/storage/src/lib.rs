@@ -199,7 +199,7 @@ pub use db::bulk::{BulkLoad, BulkPart, Part};
 pub use db::compact::Compacted;
 pub use db::copy::{Copied, Copying};
 pub use db::cursor::Cursor;
-pub use db::database::{Database, Stats};
+pub use db::database::{Database, Stats, TableContention};
 pub use db::memory::{LargePagesGiven, MemoryRegion};
 pub use db::options::{MIN_POOL_BYTES, Options};
 pub use db::raw::{RawDatabase, RawReader, RawWriter};

@@ -291,6 +291,14 @@ impl Tree {
             leave(left, right, parent);
             return Ok(MergeOutcome::Stays);
         }
+        let contention = change.pool.contention();
+        if level == 0
+            && !empty
+            && [pair.left, pair.right].iter().any(|id| contention.is_kept_apart(*id, change.log.tail()))
+        {
+            leave(left, right, parent);
+            return Ok(MergeOutcome::Stays);
+        }
         // The fence between two leaves is the lock name of a gap. Either this key is also the first row's key and stays in
         // use as its name, or no lock may refer to it.
         let keeps_name = level > 0 || (right.page().count() > 0 && right.page().key(0) == fence);

@@ -30,10 +30,20 @@ const FEW: usize = 3;
 /// Result of a split.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum SplitOutcome {
-    /// The split may have made enough space.
-    Room,
+    /// The page was split.
+    Split,
+    /// The page need not be split any more: the record fits, or there are no two parts to divide.
+    Nothing,
     /// The split would divide a gap that a transaction has locked. The caller waits as for an insert into the gap.
     GapLocked,
+}
+
+/// Reason for a split.
+enum SplitReason<'a> {
+    /// The page has no space for a record with the key and `value_len` more bytes.
+    Room { value_len: usize, gap_is_free: &'a mut dyn FnMut(PageRef<'_>) -> bool },
+    /// Writers contend for the leaf, for rows before and from slot `before` on.
+    Contention { before: usize },
 }
 
 /// Returns a copy of a latched page, to be changed before another thread sees the change. The log may still refuse the
@@ -71,15 +81,45 @@ impl Tree {
         value_len: usize,
         gap_is_free: &mut dyn FnMut(PageRef<'_>) -> bool,
     ) -> Result<SplitOutcome, StorageError> {
+        self.split_page(change, rec, key, level, &mut SplitReason::Room { value_len, gap_is_free })
+    }
+
+    /// Splits the contended leaf of `key` before the row in slot `before`: the rows that writers contend for lie on both
+    /// sides (`buffer/contention.rs`). Does nothing if the leaf no longer has rows on both sides of this slot. The caller
+    /// holds no latch.
+    ///
+    /// # Errors
+    /// As [`Tree::split`].
+    pub(crate) fn split_contended(
+        &self,
+        change: StructureChange<'_>,
+        rec: &mut RecordBuf,
+        key: &[u8],
+        before: u16,
+    ) -> Result<SplitOutcome, StorageError> {
+        self.split_page(change, rec, key, 0, &mut SplitReason::Contention { before: before.into() })
+    }
+
+    fn split_page(
+        &self,
+        change: StructureChange<'_>,
+        rec: &mut RecordBuf,
+        key: &[u8],
+        level: u8,
+        reason: &mut SplitReason<'_>,
+    ) -> Result<SplitOutcome, StorageError> {
         loop {
             let grant = Grant::prepare(change, 1)?;
             let (node, parent) = self.with_parent(change.pool, key, level)?;
-            let fits = node.page().has_room(key.len(), value_len);
+            let is_done = match reason {
+                SplitReason::Room { value_len, .. } => node.page().has_room(key.len(), *value_len),
+                SplitReason::Contention { before } => !Cut::can_divide(node.page(), *before),
+            };
             if !node.is_valid() {
                 continue;
             }
-            if fits {
-                return Ok(SplitOutcome::Room);
+            if is_done {
+                return Ok(SplitOutcome::Nothing);
             }
             let Some(parent) = parent else {
                 if let Some(root) = node.upgrade() {
@@ -87,7 +127,10 @@ impl Tree {
                 }
                 continue;
             };
-            let cut = Cut::choose(node.page(), key);
+            let cut = match reason {
+                SplitReason::Room { .. } => Cut::choose(node.page(), key),
+                SplitReason::Contention { before } => Cut::before_row(node.page(), *before),
+            };
             let parent_fits = parent.read.page().has_room(cut.separator.len(), 0);
             if !node.is_valid() || !parent.read.is_valid() {
                 continue;
@@ -96,12 +139,16 @@ impl Tree {
                 drop((node, parent, grant));
                 // The parent needs space for the separator, which may be longer than `key`.
                 let longer = cut.separator.len().saturating_sub(key.len());
-                self.split(change, rec, key, level + 1, longer, gap_is_free)?;
+                // The gaps of inner pages have no names.
+                self.split(change, rec, key, level + 1, longer, &mut |_| true)?;
                 continue;
             }
             let position = parent.position;
             let (Some(mut parent), Some(mut node)) = (parent.read.upgrade(), node.upgrade()) else { continue };
-            if cut.divides_gap && !gap_is_free(node.page()) {
+            if let SplitReason::Room { gap_is_free, .. } = reason
+                && cut.divides_gap
+                && !gap_is_free(node.page())
+            {
                 node.release_unchanged();
                 parent.release_unchanged();
                 return Ok(SplitOutcome::GapLocked);
@@ -155,7 +202,10 @@ impl Tree {
                 frame.page_mut().set_lsn(lsn);
             }
             taken.finish(lsn);
-            return Ok(SplitOutcome::Room);
+            if matches!(reason, SplitReason::Contention { .. }) {
+                change.pool.contention().note_split([left_id, right_id], lsn);
+            }
+            return Ok(SplitOutcome::Split);
         }
     }
 
@@ -240,6 +290,16 @@ impl Cut {
             position += 1;
         }
         Cut { position, separator: page.key(position), divides_gap: false }
+    }
+
+    /// Returns the cut before the row in a slot of a leaf. The page may be changing: the caller validates.
+    fn before_row(page: PageRef<'_>, position: usize) -> Cut {
+        Cut { position, separator: page.key(position), divides_gap: false }
+    }
+
+    /// Returns true if a leaf has rows before `position` and from there on, and the latter fit a page of their own.
+    fn can_divide(page: PageRef<'_>, position: usize) -> bool {
+        page.is_leaf() && position > 0 && position < page.count() && Self::fits_right(page, position)
     }
 
     /// Checks the page before its rows move. Returns a flaw of the page ([`FrameWrite::flaw`]), or the fact that the page

@@ -338,7 +338,7 @@ fn a_gap_is_not_parted_against_its_readers() {
         made
     };
     // A leaf of two rows that the new key follows is cut after them, which divides a gap.
-    while split(&mut subject) == SplitOutcome::Room {}
+    while split(&mut subject) == SplitOutcome::Split {}
     assert_eq!(asked, 1);
 }
 

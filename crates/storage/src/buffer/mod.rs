@@ -4,6 +4,7 @@
 pub(crate) mod ahead;
 mod aside;
 mod cleaner;
+pub(crate) mod contention;
 mod copying;
 mod due;
 mod durable;
@@ -39,6 +40,7 @@ use crossbeam::utils::CachePadded;
 
 use self::aside::AsideRing;
 use self::cleaner::Cleaner;
+use self::contention::{CONTENDED_AT, LeafContention};
 use self::copying::DirectWrites;
 use self::due::PurgeBitmap;
 use self::durable::UnsyncedPages;
@@ -100,6 +102,8 @@ pub(crate) struct PoolOptions {
     pub(crate) latches: LatchKind,
     /// Number of reads after which a latch is promoted, under [`LatchKind::Super`].
     pub(crate) promote_at: u16,
+    /// Number of failed latches that make a leaf contended. See [`contention`].
+    pub(crate) contended_at: u32,
     /// Number of reader words of a superlatch, at most [`MOST_WORDS`](crate::latch::MOST_WORDS).
     pub(crate) latch_words: usize,
     /// Verify checksums when pages are read. Pages are sealed with a checksum in any case.
@@ -128,6 +132,7 @@ impl PoolOptions {
             frames,
             latches: LatchKind::Optimistic,
             promote_at: PROMOTE_AT,
+            contended_at: CONTENDED_AT,
             latch_words: 2,
             checksums: true,
             sound: false,
@@ -154,6 +159,7 @@ pub(crate) struct BufferPool {
     due: PurgeBitmap,
     /// Latch protocol of the readers of frames.
     latching: Latching,
+    contention: LeafContention,
     points: Points,
     /// Number of free frames per shard below which the cleaner is woken, and number up to which the cleaner fills the free
     /// list.
@@ -253,6 +259,7 @@ impl BufferPool {
             shortcuts,
             due,
             latching: Latching::new(options.latches, options.promote_at),
+            contention: LeafContention::new(options.contended_at),
             points: Points::new(&hook, options.latches),
             reserve_low: reserve_high / 2,
             reserve_high,
@@ -308,6 +315,11 @@ impl BufferPool {
     #[inline]
     pub(crate) fn latches(&self) -> &Latching {
         &self.latching
+    }
+
+    /// Returns the reports about contended leaves.
+    pub(crate) fn contention(&self) -> &LeafContention {
+        &self.contention
     }
 
     /// Returns the frame with this number. The frame may hold any page, or no page.

@@ -11,6 +11,7 @@ use crate::base::config::{Background, Durability, FrameHomes, Isolation, LargePa
 use crate::base::error::OpenError;
 use crate::base::hook::{Hook, ThreadHook};
 use crate::base::ids::PAGE_SIZE;
+use crate::buffer::contention::CONTENDED_AT;
 use crate::db::bounds::within;
 use crate::db::services::Services;
 use crate::latch::{MOST_WORDS, PROMOTE_AT};
@@ -57,6 +58,8 @@ pub struct Options {
     pub(crate) lock_buckets: usize,
     /// Number of frames per shard of the buffer pool. Set by test campaigns that need several shards in a small pool.
     pub(crate) shard_frames: Option<usize>,
+    /// Number of failed latches that make a leaf contended. See `buffer/contention.rs`.
+    pub(crate) contended_at: u32,
     /// True if sizes are checked against the bounds in this module; false after a call of [`Options::sizes`].
     bounded: bool,
     pub(crate) hook: Arc<dyn Hook>,
@@ -105,6 +108,8 @@ pub struct Extremes {
     /// Number of frames per shard of the buffer pool, at least 16; 2,048 by default. Under [`FrameHomes::PerThread`]
     /// the home of a thread takes a quarter of this number of frames at a time.
     pub shard_frames: usize,
+    /// Number of failed latches that make a leaf contended, at least 2; 32 by default.
+    pub contended_at: u32,
 }
 
 impl Default for Options {
@@ -134,6 +139,7 @@ impl Default for Options {
             reader_bytes: 512 << 10,
             lock_buckets: 1 << 15,
             shard_frames: None,
+            contended_at: CONTENDED_AT,
             bounded: true,
             hook: Arc::new(ThreadHook::default()),
             clock: Clock::machine(),
@@ -326,6 +332,7 @@ impl Options {
         self.reader_bytes = sizes.reader_bytes;
         self.lock_buckets = sizes.lock_buckets;
         self.shard_frames = Some(sizes.shard_frames.max(16));
+        self.contended_at = sizes.contended_at.max(2);
         self.bounded = false;
         self
     }

@@ -51,6 +51,22 @@ pub(crate) struct Version(u64);
 impl Version {
     /// Version that no latch ever has.
     pub(crate) const NEVER: Version = Version(u64::MAX);
+
+    /// Returns the number of writes between an earlier version of the same latch and this one. The result is arbitrary for
+    /// versions of different latches.
+    pub(crate) fn writes_since(self, earlier: Version) -> u64 {
+        (self.0 / VERSION).wrapping_sub(earlier.0 / VERSION)
+    }
+
+    /// Returns the version as a number, for [`Version::of_bits`].
+    pub(crate) fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// Returns the version that has this number.
+    pub(crate) fn of_bits(bits: u64) -> Version {
+        Version(bits)
+    }
 }
 
 impl Latch {

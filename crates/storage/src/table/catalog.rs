@@ -1,6 +1,6 @@
 //! The catalog: the existing tables and indexes, stored in the catalog's own table, and the open tables in memory.
 
-use crate::base::sync::plain::{AtomicU32, Ordering};
+use crate::base::sync::plain::{AtomicU32, AtomicU64, Ordering};
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use std::sync::{Arc, OnceLock};
@@ -387,6 +387,17 @@ impl Catalog {
             (*number, table.as_ref().to_owned(), name)
         });
         named.collect()
+    }
+
+    /// Returns the name and the counters of every table that was used since the database was opened.
+    pub(crate) fn contention(&self) -> Vec<(String, u64, u64)> {
+        let tables = self.tables.lock();
+        let open = tables.entries.iter().filter_map(|(name, table)| {
+            let counters = self.table(table.number?)?.primary.contention();
+            let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+            Some((name.as_ref().to_owned(), read(&counters.contended), read(&counters.splits)))
+        });
+        open.collect()
     }
 
     /// Returns the root pages of all trees.

@@ -10,6 +10,7 @@ use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::sync::Mutex;
 use crate::base::sync::plain::{AtomicU32, Ordering};
 use crate::btree::Tree;
+use crate::buffer::contention::ContentionCounters;
 use crate::lock::{LockName, LockRefusal, Names, NotGranted, Prefix, RecordMode, TableMode};
 use crate::txn::transaction::Txn;
 
@@ -30,9 +31,13 @@ pub(crate) struct Index {
     name: Option<Arc<str>>,
 }
 
-/// Name of an open table, for error messages.
+/// Data that all indexes of an open table share.
 #[derive(Debug, Default)]
-pub(super) struct TableTitle(Mutex<Arc<str>>);
+pub(super) struct TableTitle {
+    /// Name of the table, for error messages.
+    name: Mutex<Arc<str>>,
+    contention: ContentionCounters,
+}
 
 impl Index {
     /// Creates an index for a single operation.
@@ -61,9 +66,15 @@ impl Index {
         self.root.store(tree.root.0, Ordering::Relaxed);
     }
 
-    /// Sets the name of the table, which all indexes of the table share.
+    /// Sets the name of the table, and resets its counters. All indexes of the table share them.
     pub(super) fn rename(&self, table: &str) {
-        *self.table.0.lock() = table.into();
+        *self.table.name.lock() = table.into();
+        self.table.contention.reset();
+    }
+
+    /// Returns the counters of the table's contended leaves.
+    pub(crate) fn contention(&self) -> &ContentionCounters {
+        &self.table.contention
     }
 
     /// Returns the tree of the index.
@@ -88,7 +99,7 @@ impl Index {
     /// Returns the name of the table.
     #[cold]
     pub(crate) fn table(&self) -> Arc<str> {
-        Arc::clone(&self.table.0.lock())
+        Arc::clone(&self.table.name.lock())
     }
 
     /// Returns the name of the index; for the primary index, the name of the table.

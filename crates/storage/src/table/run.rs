@@ -236,6 +236,10 @@ impl Txn<'_> {
     ) -> Result<(), TxnError> {
         let latched = place.and_then(|(frame, version)| self.engine.pool.frame(frame).write_at(version));
         let Some(mut leaf) = latched else {
+            if let Some((frame, version)) = place {
+                let first = batch.row(range.start).position;
+                self.note_contention(index, batch.key(range.start), LeafSpot { frame, version, position: first });
+            }
             // Another thread has changed the leaf. The rows are locked and are written one by one.
             let mut start = 0;
             for i in range {
@@ -431,6 +435,8 @@ impl Txn<'_> {
                 // Another thread holds the latch, or this call latched the leaf for an earlier row.
                 let Some(earlier) = (0..at).find(same) else {
                     unlatch(&mut leaves);
+                    let (i, spot) = spots[at];
+                    self.note_contention(index, keys[i], spot);
                     return Ok(false);
                 };
                 leaf_of[at] = leaf_of[earlier];

@@ -9,6 +9,7 @@ use std::ops::Range;
 
 use super::columns::{NOTHING, WHOLE};
 use super::index::{AccessMode, Index, LockAttempt};
+use super::locate::spot;
 use super::overflow::fits_slot;
 use crate::base::error::{StorageError, TxnError};
 use crate::base::ids::PAGE_SIZE;
@@ -401,9 +402,12 @@ impl<'db> Txn<'db> {
         if version == Version::NEVER {
             return self.latch_row_anew(index, key);
         }
-        let leaf = engine.pool.frame(frame).write_at(version);
-        debug_assert!(leaf.as_ref().is_none_or(|leaf| leaf.page().has_key(position.into(), key)));
-        Ok(leaf.map(|leaf| (leaf, position.into())))
+        let Some(leaf) = engine.pool.frame(frame).write_at(version) else {
+            self.note_contention(index, key, LeafSpot { frame, version, position });
+            return Ok(None);
+        };
+        debug_assert!(leaf.page().has_key(position.into(), key));
+        Ok(Some((leaf, position.into())))
     }
 
     #[cold]
@@ -480,7 +484,11 @@ impl<'db> Txn<'db> {
         loop {
             let leaf = index.tree().find(&self.engine.pool, key)?;
             let (position, exact) = (leaf.position, leaf.exact);
-            let Some(leaf) = leaf.read.upgrade() else { continue };
+            let spot = spot(&self.engine.pool, &leaf);
+            let Some(leaf) = leaf.read.upgrade() else {
+                self.note_contention(index, key, spot);
+                continue;
+            };
             if !exact {
                 return Err(self.vanished(index, leaf));
             }

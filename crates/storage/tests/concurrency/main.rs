@@ -5,6 +5,7 @@
 
 mod anomalies;
 mod collisions;
+mod contention;
 mod eviction;
 mod isolation;
 mod promises;

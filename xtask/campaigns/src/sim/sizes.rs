@@ -20,6 +20,9 @@ const BUCKETS: [usize; 3] = [1, 16, 1 << 12];
 /// Sizes of buffer pool shards, in frames: one shard (the default for these pools), or several.
 const SHARDS: [usize; 3] = [2048, 2048, 32];
 
+/// Numbers of failed latches after which a leaf is split: almost at once, or as by default.
+const CONTENDED: [u32; 4] = [2, 2, 4, 32];
+
 /// Returns random values for [`Options::sizes`].
 pub(crate) fn draw(rng: &mut Rng) -> Extremes {
     Extremes {
@@ -28,6 +31,7 @@ pub(crate) fn draw(rng: &mut Rng) -> Extremes {
         reader_bytes: rng.pick(&READS),
         lock_buckets: rng.pick(&BUCKETS),
         shard_frames: rng.pick(&SHARDS),
+        contended_at: rng.pick(&CONTENDED),
     }
 }
 

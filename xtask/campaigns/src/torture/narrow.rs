@@ -138,6 +138,7 @@ fn open(disk: &SimDisk, seed: u64, pool: u64, sizes: Sizes) -> Result<Database, 
         reader_bytes: sizes.piece,
         lock_buckets: 16,
         shard_frames: 2048,
+        contended_at: 32,
     };
     let options = Options::new()
         .buffer_pool(pool)

@@ -120,6 +120,7 @@ impl Sizes {
             reader_bytes: 64 << 10,
             lock_buckets: 64,
             shard_frames: 2048,
+            contended_at: 32,
         };
         Options::new()
             .buffer_pool(self.pool)

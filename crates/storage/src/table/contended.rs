@@ -1,0 +1,30 @@
+//! Contended leaves of a table: reports of failed latches, and the splits that follow from them.
+
+use super::index::Index;
+use crate::base::sync::plain::Ordering;
+use crate::btree::split::SplitOutcome;
+use crate::latch::Version;
+use crate::txn::positions::LeafSpot;
+use crate::txn::transaction::Txn;
+
+impl Txn<'_> {
+    /// Reports that the leaf of a row could not be latched at the position of its read. Splits the leaf if writers of
+    /// different rows contend for it. No latch is held.
+    #[cold]
+    pub(super) fn note_contention(&mut self, index: &Index, key: &[u8], spot: LeafSpot) {
+        if spot.version == Version::NEVER {
+            return;
+        }
+        let engine = self.engine;
+        let counters = index.contention();
+        counters.contended.fetch_add(1, Ordering::Relaxed);
+        let page = engine.pool.frame(spot.frame).page_id();
+        let Some(before) = engine.pool.contention().report(page, spot.version, spot.position) else { return };
+        let state = self.slot.state();
+        let change = engine.structure_change(state.id);
+        // The statement does not need the split. An error that persists also fails the statement, which reports it.
+        if let Ok(SplitOutcome::Split) = index.tree().split_contended(change, &mut state.rec, key, before) {
+            counters.splits.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
