@@ -399,7 +399,7 @@ impl Core {
 
     /// Isolates the cancelled fiber `index`, which is on the stack: the fiber leaves the ring, and its hops lead to the
     /// thread's context, which resumes the fiber to unwind. So a point need not test for cancellation.
-    fn isolate_cancelled(&self, index: u32) {
+    pub(super) fn isolate_cancelled(&self, index: u32) {
         self.leave_ring(index);
         self.record(index).state.set(FiberState::Running);
         self.node(index).next.set(&raw const self.main);

@@ -337,6 +337,29 @@ fn unbalanced_releases_leave_points_alone() {
         .unwrap();
 }
 
+/// Regression test: a fiber was cancelled after its condition had panicked and before the fiber ran. It caught the panic,
+/// and no hop unwound it.
+#[test]
+fn a_cancelled_fiber_that_catches_the_panic_of_its_condition_unwinds_at_a_hop() {
+    let went_on = &Cell::new(false);
+    executor(2, 2)
+        .scope(|s| {
+            let waits = s.spawn(move || {
+                // The condition is called on the fiber first, then by the executor.
+                let caught = std::panic::catch_unwind(|| fiber::block_until(|| !fiber::is_fiber() && panic!("asked")));
+                assert!(caught.is_err());
+                fiber::hop();
+                went_on.set(true);
+            });
+            s.spawn(move || {
+                waits.cancel();
+                assert!(matches!(waits.join(), Err(FiberError::Cancelled { .. })));
+            });
+        })
+        .unwrap();
+    assert!(!went_on.get());
+}
+
 /// A fiber is cancelled after its condition has panicked and before the fiber runs: no fiber of the next scope gets the
 /// panic.
 #[test]

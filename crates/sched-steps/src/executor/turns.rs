@@ -566,6 +566,10 @@ impl Core {
             abort_with("a fiber goes on whose condition may still be asked");
         }
         if let Some(payload) = waits_for.raise.take() {
+            if record.cancelled.get() {
+                // The fiber unwinds by the panic of its condition. If it catches this panic, its next hop unwinds it.
+                self.isolate_cancelled(index);
+            }
             resume_unwind(payload);
         }
         self.unwind_if_cancelled(index);
