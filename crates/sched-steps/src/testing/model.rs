@@ -4,6 +4,8 @@ use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use fastrand::Rng;
+
 use crate::fiber::Waker;
 
 /// Maximum number of steps of a test program.
@@ -42,25 +44,18 @@ pub(super) fn is_expected_panic(payload: &(dyn Any + Send)) -> bool {
     message.is_empty() || message.contains("is driven from inside of one of its own fibers or conditions")
 }
 
-/// Random number generator (SplitMix64).
+/// Random number generator that fibers share.
 #[derive(Debug)]
-pub(super) struct Random(Cell<u64>);
+pub(super) struct Random(RefCell<Rng>);
 
 impl Random {
     pub(super) fn new(seed: u64) -> Random {
-        Random(Cell::new(seed))
+        Random(RefCell::new(Rng::with_seed(seed)))
     }
 
-    fn next(&self) -> u64 {
-        self.0.set(self.0.get().wrapping_add(0x9E37_79B9_7F4A_7C15));
-        let z = self.0.get();
-        let z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
+    /// Returns a number below `limit`; 0 if `limit` is 0.
     pub(super) fn below(&self, limit: usize) -> usize {
-        (self.next() % limit.max(1) as u64) as usize
+        self.0.borrow_mut().usize(..limit.max(1))
     }
 
     pub(super) fn once_in(&self, n: usize) -> bool {
@@ -68,7 +63,7 @@ impl Random {
     }
 
     pub(super) fn split(&self) -> Random {
-        Random::new(self.next())
+        Random(RefCell::new(self.0.borrow_mut().fork()))
     }
 }
 
