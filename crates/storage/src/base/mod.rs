@@ -20,7 +20,6 @@ pub(crate) mod mutant;
 pub(crate) mod point;
 pub(crate) mod poison;
 pub(crate) mod prefetch;
-pub(crate) mod rng;
 pub(crate) mod segmented_array;
 pub(crate) mod sites;
 #[cfg(test)]

@@ -144,9 +144,11 @@ impl Ranges {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::base::rng::Rng;
     use std::collections::BTreeMap;
+
+    use fastrand::Rng;
+
+    use super::*;
 
     /// Owner of a page in the test's model.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,20 +183,20 @@ mod tests {
     #[test]
     fn every_page_has_one_owner() {
         for seed in 0..200 {
-            let mut rng = Rng(seed);
+            let mut rng = Rng::with_seed(seed);
             let (mut ranges, mut end) = (Ranges::default(), 3u32);
             let mut loads: Vec<Vec<Range<u32>>> = vec![Vec::new(); 3];
             let mut model: BTreeMap<u32, Has> = BTreeMap::new();
             for _ in 0..200 {
-                let which = rng.below(3) as usize;
-                match rng.below(8) {
+                let which = rng.usize(..3);
+                match rng.u64(..8) {
                     0 => {
                         let page = ranges.take_one().unwrap_or(end);
                         end = end.max(page + 1);
                         model.insert(page, Has::Tree);
                     }
                     1 => {
-                        let used = rng.below(20) as u32;
+                        let used = rng.u32(..20);
                         let pages = std::mem::take(&mut loads[which]);
                         let last = pages.len().saturating_sub(1);
                         for (i, pages) in pages.iter().enumerate() {
@@ -219,7 +221,7 @@ mod tests {
                         });
                     }
                     _ => {
-                        let wanted = 1 + rng.below(30) as usize;
+                        let wanted = 1 + rng.usize(..30);
                         let pages = ranges.largest(4, wanted).unwrap_or(end..end + wanted as u32);
                         assert!(ranges.own(pages.clone(), loads[which].last()));
                         end = end.max(pages.end);

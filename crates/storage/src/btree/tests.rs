@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use fastrand::Rng;
+
 use super::merge::{MergeLimits, Merger};
 use super::ops::{self, PageChange, PageChanges, RowAt};
 use super::search::LeafAt;
@@ -11,7 +13,6 @@ use super::split::SplitOutcome;
 use super::{MAX_KEY, StructureChange, Tree};
 use crate::base::config::LatchKind;
 use crate::base::ids::{IndexId, Lsn, PAGE_SIZE, PageId, SlotId, TxnId};
-use crate::base::rng::Rng;
 use crate::buffer::frame::FrameWrite;
 use crate::io::MemDisk;
 use crate::log::{AppendError, RecordBuf, RecordKind};
@@ -271,25 +272,25 @@ impl Walk<'_> {
 fn run(seed: u64, latches: LatchKind, keys: Keys, rounds: u64) {
     let db = database(latches);
     let mut subject = Subject::new(&db, 0);
-    let mut rng = Rng(seed);
-    let most = [60, 600, if matches!(keys, Keys::Wild | Keys::Alike | Keys::High) { 200 } else { 3_000 }]
-        [rng.below(3) as usize];
+    let mut rng = Rng::with_seed(seed);
+    let most =
+        [60, 600, if matches!(keys, Keys::Wild | Keys::Alike | Keys::High) { 200 } else { 3_000 }][rng.usize(..3)];
     for round in 0..rounds {
-        let deletes = [1, 5, 9][rng.below(3) as usize];
-        let longest = [8, 200, 1_500][rng.below(3) as usize];
-        let (ascending, begin) = (rng.below(3) == 0, rng.below(most));
+        let deletes = [1, 5, 9][rng.usize(..3)];
+        let longest = [8, 200, 1_500][rng.usize(..3)];
+        let (ascending, begin) = (rng.u64(..3) == 0, rng.u64(..most));
         for step in 0..60 {
-            let n = if ascending { (begin + step) % most } else { rng.below(most) };
+            let n = if ascending { (begin + step) % most } else { rng.u64(..most) };
             let key = keys.key(n);
-            match rng.below(14) {
+            match rng.u64(..14) {
                 kind if kind < deletes => subject.delete(&key),
                 10 | 11 => {
-                    let odd = rng.below(2) == 0;
+                    let odd = rng.bool();
                     subject.purge(&key, |key| odd && key.last().is_some_and(|byte| byte % 2 == 1));
                 }
                 12 => subject.merge(&key),
                 _ => {
-                    let value = vec![n as u8; rng.below(longest) as usize];
+                    let value = vec![n as u8; rng.usize(..longest)];
                     subject.put(&key, &value);
                 }
             }
@@ -356,15 +357,15 @@ fn threads_share_the_leaves_of_a_tree() {
                     scope.spawn(move || {
                         let pages = pages(db, thread);
                         let mut subject = Subject { pages, tree, rec: RecordBuf::new(), model: BTreeMap::new() };
-                        let mut rng = Rng(seed << 8 | u64::from(thread));
+                        let mut rng = Rng::with_seed(seed << 8 | u64::from(thread));
                         for _ in 0..4_000 {
                             // Adjacent keys belong to different threads.
-                            let n = rng.below(1_500) * u64::from(THREADS) + u64::from(thread);
+                            let n = rng.u64(..1_500) * u64::from(THREADS) + u64::from(thread);
                             let key = Keys::Prefixed.key(n);
-                            match rng.below(8) {
+                            match rng.u64(..8) {
                                 0..3 => subject.delete(&key),
                                 3 => subject.merge(&key),
-                                _ => subject.put(&key, &vec![n as u8; rng.below(300) as usize]),
+                                _ => subject.put(&key, &vec![n as u8; rng.usize(..300)]),
                             }
                         }
                         subject.model
@@ -395,17 +396,17 @@ fn said(section: &PageChange<'_>) -> RowSaid {
 /// selects the sections of one page, and undo begins with the last section.
 #[test]
 fn sections_about_rows_are_read_as_written_in_any_order() {
-    let mut rng = Rng(17);
+    let mut rng = Rng::with_seed(17);
     for round in 0..500 {
         let mut rec = RecordBuf::new();
         rec.begin(RecordKind::Data as u8, TxnId(1), Lsn::ZERO);
         let (mut written, mut before) = (Vec::new(), None);
-        for _ in 0..1 + rng.below(20) {
-            let tree = Tree { index: IndexId(7 + rng.below(2) as u32), root: PageId(3) };
-            let page = PageId(10 + rng.below(3) as u32);
-            let position = rng.below(1 << 11) as usize;
-            let mut bytes = |most: u64| (0..rng.below(most + 1)).map(|_| rng.below(256) as u8).collect::<Vec<_>>();
-            let (key, value) = (bytes(MAX_KEY as u64), bytes(60));
+        for _ in 0..1 + rng.u64(..20) {
+            let tree = Tree { index: IndexId(7 + rng.u32(..2)), root: PageId(3) };
+            let page = PageId(10 + rng.u32(..3));
+            let position = rng.usize(..1 << 11);
+            let mut bytes = |most: usize| (0..rng.usize(..=most)).map(|_| rng.u8(..)).collect::<Vec<_>>();
+            let (key, value) = (bytes(MAX_KEY), bytes(60));
             let at = RowAt { page, tree, position, key: &key };
             if value.len().is_multiple_of(2) {
                 ops::put_insert(&mut rec, &at, before, (&value, 2));

@@ -103,19 +103,20 @@ impl PurgeBitmap {
 mod tests {
     use std::collections::BTreeSet;
 
+    use fastrand::Rng;
+
     use super::*;
-    use crate::base::rng::Rng;
 
     #[test]
     fn what_was_set_is_taken_once_in_order() {
-        let mut rng = Rng(7);
+        let mut rng = Rng::with_seed(7);
         for round in 0..200_u64 {
             let end = [70, 1500, 40_000][(round % 3) as usize];
             let due = PurgeBitmap::new(end, PageSize::Usual).unwrap();
             assert!(!due.begin_round());
             let mut model = BTreeSet::new();
-            for _ in 0..rng.below(100) + 1 {
-                let id = PageId(rng.below(u64::from(end)) as u32);
+            for _ in 0..rng.u64(..100) + 1 {
+                let id = PageId(rng.u32(..end));
                 due.set(id);
                 model.insert(id);
             }
@@ -124,7 +125,7 @@ mod tests {
             let (mut at, mut taken) = (PageId(0), Vec::new());
             while at.0 < end {
                 let mut some = Vec::new();
-                at = due.take(at, end, 1 + rng.below(8) as usize, &mut some);
+                at = due.take(at, end, 1 + rng.usize(..8), &mut some);
                 taken.append(&mut some);
             }
             assert_eq!(taken, model.into_iter().collect::<Vec<_>>(), "round {round}");

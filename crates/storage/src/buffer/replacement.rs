@@ -233,8 +233,9 @@ impl Replacement {
 mod tests {
     use std::collections::HashMap;
 
+    use fastrand::Rng;
+
     use super::*;
-    use crate::base::rng::Rng;
 
     const NO_LIMIT: usize = usize::MAX;
 
@@ -353,11 +354,11 @@ mod tests {
             let size = [1, 2, 16, 50][seed as usize % 4];
             let mut cache = Cache::new(size);
             let mut model = Model { small: vec![], main: vec![], ghosts: vec![], size, evictions: 0 };
-            let mut rng = Rng(seed);
+            let mut rng = Rng::with_seed(seed);
             for step in 0..3000 {
                 // Small numbers are frequent.
-                let range = 1 + rng.below(4 * size as u64);
-                let page = rng.below(range) as u32 + if rng.below(20) == 0 { INNER } else { 0 };
+                let range = 1 + rng.u32(..4 * size as u32);
+                let page = rng.u32(..range) + if rng.u64(..20) == 0 { INNER } else { 0 };
                 assert_eq!(cache.access(page), model.access(page), "seed {seed}, step {step}, page {page}");
             }
         }

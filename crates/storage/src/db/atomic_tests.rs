@@ -8,6 +8,8 @@ use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use fastrand::Rng;
+
 use super::database::Database;
 use super::options::Options;
 use super::table::{OpenTable, Table};
@@ -15,7 +17,6 @@ use super::transaction::Transaction;
 use crate::base::config::Background;
 use crate::base::error::{StorageError, TxnError};
 use crate::base::fault::{self, FaultKind};
-use crate::base::rng::Rng;
 use crate::io::{Call, Crash, Fault, SimDisk, When};
 
 type Raw = OpenTable<crate::Raw, crate::Raw>;
@@ -44,20 +45,15 @@ fn closure() {
     assert!(!fault::should_fail(FaultKind::Closure), "a fault of a test");
 }
 
-impl Rng {
-    fn bytes(&mut self, n: usize) -> Vec<u8> {
-        (0..n).map(|_| self.below(256) as u8).collect()
-    }
+/// Returns a random large row with a name that most probably no other row has.
+fn random_row(rng: &mut Rng) -> Vec<u8> {
+    let mut row = vec![0; 8 + [8, 8, 300, 1800][rng.usize(..4)]];
+    rng.fill(&mut row);
+    row
+}
 
-    /// Returns a large row with a name that most probably no other row has.
-    fn row(&mut self) -> Vec<u8> {
-        let more = [8, 8, 300, 1800][self.below(4) as usize];
-        self.bytes(8 + more)
-    }
-
-    fn key(&mut self) -> Vec<u8> {
-        key(self.below(KEYS))
-    }
+fn random_key(rng: &mut Rng) -> Vec<u8> {
+    key(rng.u64(..KEYS))
 }
 
 /// Number of keys in each table. At the start, every second key has a row.
@@ -74,9 +70,9 @@ type Statement = Box<dyn Fn(&mut Transaction<'_>, &[Raw; 2]) -> Result<(), TxnEr
 fn statements(rng: &mut Rng) -> Vec<(&'static str, Statement)> {
     let mut all: Vec<(&'static str, Statement)> = Vec::new();
     for at in 0..2 {
-        let (key, row) = (rng.key(), rng.row());
+        let (key, row) = (random_key(rng), random_row(rng));
         all.push(("insert", Box::new(move |tx, tables| tx.raw_mut().insert(&tables[at], &key, &row))));
-        let (key, row) = (rng.key(), rng.row());
+        let (key, row) = (random_key(rng), random_row(rng));
         all.push((
             "update",
             Box::new(move |tx, tables| {
@@ -87,12 +83,12 @@ fn statements(rng: &mut Rng) -> Vec<(&'static str, Statement)> {
                 tx.raw_mut().update(&tables[at], &key, change).map(drop)
             }),
         ));
-        let key = rng.key();
+        let key = random_key(rng);
         all.push((
             "update a head",
             Box::new(move |tx, tables| tx.raw_mut().update_head(&tables[at], &key, 8, |head, _| count(head)).map(drop)),
         ));
-        let keys: Vec<_> = (0..rng.below(40)).map(|_| rng.key()).collect();
+        let keys: Vec<_> = (0..rng.u64(..40)).map(|_| random_key(rng)).collect();
         all.push((
             "update heads",
             Box::new(move |tx, tables| {
@@ -100,10 +96,10 @@ fn statements(rng: &mut Rng) -> Vec<(&'static str, Statement)> {
                 tx.raw_mut().update_heads(&tables[at], &keys, 8, |_, head, _| count(head)).map(drop)
             }),
         ));
-        let key = rng.key();
+        let key = random_key(rng);
         all.push(("delete", Box::new(move |tx, tables| tx.raw_mut().delete(&tables[at], &key).map(drop))));
-        let first = rng.below(KEYS);
-        let rows: Vec<Row> = (0..1 + rng.below(12)).map(|i| (self::key(first + i), rng.row())).collect();
+        let first = rng.u64(..KEYS);
+        let rows: Vec<Row> = (0..1 + rng.u64(..12)).map(|i| (self::key(first + i), random_row(rng))).collect();
         all.push((
             "insert a run",
             Box::new(move |tx, tables| {
@@ -111,7 +107,7 @@ fn statements(rng: &mut Rng) -> Vec<(&'static str, Statement)> {
                 tx.raw_mut().insert_run(&tables[at], &rows)
             }),
         ));
-        let rows: Vec<(u64, Vec<u8>)> = (0..1 + rng.below(30)).map(|_| (rng.below(KEYS), rng.row())).collect();
+        let rows: Vec<(u64, Vec<u8>)> = (0..1 + rng.u64(..30)).map(|_| (rng.u64(..KEYS), random_row(rng))).collect();
         all.push((
             "put many",
             Box::new(move |tx, tables| {
@@ -120,7 +116,7 @@ fn statements(rng: &mut Rng) -> Vec<(&'static str, Statement)> {
             }),
         ));
         // The keys are above all existing keys, so no lock blocks the inserts.
-        let rows: Vec<Row> = (0..1 + rng.below(12)).map(|i| (self::key(KEYS + i), rng.row())).collect();
+        let rows: Vec<Row> = (0..1 + rng.u64(..12)).map(|i| (self::key(KEYS + i), random_row(rng))).collect();
         all.push((
             "insert a new run",
             Box::new(move |tx, tables| {
@@ -128,7 +124,7 @@ fn statements(rng: &mut Rng) -> Vec<(&'static str, Statement)> {
                 tx.raw_mut().insert_run(&tables[at], &rows)
             }),
         ));
-        let (from, to) = (rng.below(KEYS), 1 + rng.below(60));
+        let (from, to) = (rng.u64(..KEYS), 1 + rng.u64(..60));
         all.push((
             "take the first",
             Box::new(move |tx, tables| {
@@ -144,10 +140,10 @@ fn statements(rng: &mut Rng) -> Vec<(&'static str, Statement)> {
                 })
             }),
         ));
-        let key = rng.key();
+        let key = random_key(rng);
         all.push(("read", Box::new(move |tx, tables| tx.raw().read(&tables[at], &key, |_| closure()).map(drop))));
     }
-    let (from, to) = (rng.below(KEYS), 1 + rng.below(KEYS));
+    let (from, to) = (rng.u64(..KEYS), 1 + rng.u64(..KEYS));
     all.push((
         "update a run",
         Box::new(move |tx, tables| {
@@ -188,10 +184,10 @@ impl Bench {
         let db = open(&disk);
         let tables = [db.raw_table(&PLAIN).unwrap(), db.raw_table(&INDEXED).unwrap()];
         let filler = db.raw_table(&FILLER).unwrap();
-        let mut rng = Rng(seed);
+        let mut rng = Rng::with_seed(seed);
         for table in &tables {
             for n in (0..KEYS).step_by(2) {
-                let row = rng.row();
+                let row = random_row(&mut rng);
                 db.transact(|tx| tx.raw_mut().insert(table, &key(n), &row)).unwrap();
             }
         }
@@ -365,7 +361,7 @@ fn try_all(kind: Kind, seeds: std::ops::Range<u64>) {
     for seed in seeds {
         println!("seed {seed}");
         let mut bench = Bench::new(seed);
-        for (name, statement) in statements(&mut Rng(!seed)) {
+        for (name, statement) in statements(&mut Rng::with_seed(!seed)) {
             try_statement(&mut bench, kind, name, &statement, &mut failures);
         }
         bench.db().verify_pages().unwrap();
@@ -400,7 +396,7 @@ fn a_segment_that_is_not_ready() {
         println!("seed {seed}");
         let bench = Bench::new(seed);
         let before = bench.contents();
-        for (name, statement) in statements(&mut Rng(!seed)) {
+        for (name, statement) in statements(&mut Rng::with_seed(!seed)) {
             let run = |n: u64| {
                 let mut tx = bench.db().begin().unwrap();
                 bench.mark(&mut tx);

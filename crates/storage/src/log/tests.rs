@@ -8,6 +8,8 @@ mod timing;
 
 use std::sync::Arc;
 
+use fastrand::Rng;
+
 use super::*;
 use crate::base::hook::ThreadHook;
 use crate::base::ids::TxnId;
@@ -69,18 +71,6 @@ impl From<RecordView<'_>> for Logged {
     }
 }
 
-/// A small random number generator, so that a seed reproduces a failure.
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D).rotate_left(32) % limit
-    }
-}
-
 /// Builds a record whose contents follow from its transaction and `n`.
 fn build(rec: &mut RecordBuf, txn: u64, prev: Lsn, n: u64, body: usize) -> Logged {
     let kind = 1 + (n % 200) as u8;
@@ -113,10 +103,10 @@ fn put(log: &Log, slot: u16, rec: &mut RecordBuf, after: Lsn) -> Result<Lsn, Sto
 fn records_come_back_in_order_and_whole() {
     let disk = MemDisk::new();
     let log = create(&disk, small());
-    let mut numbers = Numbers(11);
+    let mut numbers = Rng::with_seed(11);
     let mut all: Vec<Logged> = Vec::new();
     for n in 0..3000 {
-        let body = numbers.below(if n % 50 == 0 { 2000 } else { 150 }) as usize;
+        let body = numbers.usize(..if n % 50 == 0 { 2000 } else { 150 });
         let prev = all.last().map_or(Lsn::ZERO, |logged| logged.lsn);
         all.push(append(&log, 0, 7, prev, n, body).unwrap());
         log.end_txn(SlotId(0));

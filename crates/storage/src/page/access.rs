@@ -505,18 +505,14 @@ mod tests {
     #[test]
     fn keys_compare_as_their_bytes_do() {
         let mut page = PageBytes::boxed();
-        let mut x = 7_u32;
+        let mut rng = fastrand::Rng::with_seed(7);
         for (len, other) in (0..30).flat_map(|len| (0..30).map(move |other| (len, other))) {
             for differs in 0..=len.min(other) {
-                let mut random = || {
-                    x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                    (x >> 24) as u8
-                };
-                let mine: Vec<u8> = (0..len).map(|_| random()).collect();
-                let mut theirs: Vec<u8> = (0..other).map(|_| random()).collect();
+                let mine: Vec<u8> = (0..len).map(|_| rng.u8(..)).collect();
+                let mut theirs: Vec<u8> = (0..other).map(|_| rng.u8(..)).collect();
                 let same = differs.min(len).min(other);
                 theirs[..same].copy_from_slice(&mine[..same]);
-                let at = 100 + x as usize % 9;
+                let at = 100 + rng.usize(..9);
                 page.as_bytes_mut()[at..at + len].copy_from_slice(&mine);
                 assert_eq!(PageRef::of(&page).compare(at, len, &theirs), mine.cmp(&theirs), "{mine:?} {theirs:?}");
             }

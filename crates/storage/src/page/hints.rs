@@ -53,18 +53,17 @@ mod tests {
 
     #[test]
     fn what_is_below_agrees_with_counting() {
-        let mut x = 12345u32;
+        let mut rng = fastrand::Rng::with_seed(12345);
         for round in 0..2000 {
             let mut hints = [0u32; 8];
             for hint in &mut hints {
-                x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
                 // Few distinct values from both halves of the range, so that equal hints are common.
-                *hint = if round % 2 == 0 { (x >> 28) << 28 } else { x };
+                *hint = if round % 2 == 0 { rng.u32(..16) << 28 } else { rng.u32(..) };
             }
             // Only the hints are sorted: the last word is another field.
             hints[..HINT_COUNT].sort_unstable();
             let mut heads = hints.to_vec();
-            heads.extend([0, u32::MAX, x, hints[3].wrapping_add(1)]);
+            heads.extend([0, u32::MAX, rng.u32(..), hints[3].wrapping_add(1)]);
             for head in heads {
                 let below = hints[..HINT_COUNT].iter().filter(|h| **h < head).count();
                 assert_eq!(below_in(hints.map(u32::to_le), head), below, "{hints:?} {head}");

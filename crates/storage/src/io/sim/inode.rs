@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::Rng;
+use fastrand::Rng;
+
 use super::image::Image;
 use super::sector::{Contents, SECTOR, Sector, bytes, each_unit, pack};
 
@@ -132,7 +133,7 @@ impl Inode {
         let len = match keep {
             Keep::All => self.len,
             Keep::None => self.durable_len(),
-            Keep::Some { rng, .. } => self.lens.get(rng.below(self.lens.len() as u64) as usize).copied().unwrap_or(0),
+            Keep::Some { rng, .. } => rng.choice(&self.lens).copied().unwrap_or(0),
         };
         for (sector, versions) in candidates {
             let survivor = match keep {
@@ -142,8 +143,8 @@ impl Inode {
                     // Version 0 is the durable version, which is in place already.
                     let version =
                         |n: usize| n.checked_sub(1).map_or_else(|| durable.get(sector), |n| bytes(&versions[n]));
-                    let pick = rng.below(versions.len() as u64 + 1) as usize;
-                    if pick > 0 && rng.below(*tears) == 0 {
+                    let pick = rng.usize(..=versions.len());
+                    if pick > 0 && rng.u64(..*tears) == 0 {
                         Some(torn(version(pick - 1), version(pick), rng))
                     } else {
                         (pick > 0).then(|| *version(pick))
@@ -193,7 +194,7 @@ fn torn(older: &Contents, newer: &Contents, rng: &mut Rng) -> Contents {
     let differs = |at: &usize| older[*at] != newer[*at];
     let first = (0..contents.len()).find(differs).unwrap_or(0);
     let last = (first + 1..contents.len()).rfind(differs).unwrap_or(contents.len() - 1);
-    let cut = first + 1 + rng.below((last - first).max(1) as u64) as usize;
+    let cut = first + 1 + rng.usize(..(last - first).max(1));
     contents[..cut].copy_from_slice(&newer[..cut]);
     contents
 }

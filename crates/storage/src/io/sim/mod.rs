@@ -17,12 +17,12 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
+use fastrand::Rng;
 use parking_lot::Mutex;
 
 use super::mem::InUse;
 use super::{Disk, DiskFile, DiskLock, LockError, OpenMode, check_name};
 use crate::base::checksum::Crc;
-use crate::base::rng::Rng;
 use inode::{Inode, Keep};
 
 /// Kind of a disk call, for counting and for planning faults.
@@ -130,7 +130,7 @@ struct PlannedFault {
 impl SimDisk {
     /// Creates an empty simulated directory without faults.
     pub fn new(seed: u64) -> SimDisk {
-        SimDisk::with(Rng(seed), BTreeMap::new(), BTreeMap::new(), 1, u64::MAX)
+        SimDisk::with(Rng::with_seed(seed), BTreeMap::new(), BTreeMap::new(), 1, u64::MAX)
     }
 
     fn with(
@@ -218,26 +218,26 @@ impl SimDisk {
     /// power loss.
     pub fn crash(&self, how: Crash) -> SimDisk {
         let state = self.0.state.lock();
-        let mut rng = Rng(match how {
+        let mut rng = Rng::with_seed(match how {
             Crash::Random(seed) => seed,
             _ => 0,
         });
         let mut names = state.durable_names.clone();
         // Some file systems keep the order of directory changes in a journal, others do not: both cases are simulated.
-        let in_order = rng.below(2) == 0;
-        let survive = rng.below(state.unsynced.len() as u64 + 1) as usize;
+        let in_order = rng.bool();
+        let survive = rng.usize(..=state.unsynced.len());
         for (index, change) in state.unsynced.iter().enumerate() {
             let keep = match how {
                 Crash::All => true,
                 Crash::Nothing => false,
                 Crash::Random(_) if in_order => index < survive,
-                Crash::Random(_) => rng.below(2) == 0,
+                Crash::Random(_) => rng.bool(),
             };
             if keep {
                 change.apply(&mut names);
             }
         }
-        let tears = if rng.below(4) == 0 { OFTEN_TORN } else { SELDOM_TORN };
+        let tears = if rng.u64(..4) == 0 { OFTEN_TORN } else { SELDOM_TORN };
         let mut inodes = BTreeMap::new();
         for inode in names.values() {
             let mut keep = match how {
@@ -247,7 +247,7 @@ impl SimDisk {
             };
             inodes.insert(*inode, state.inodes[inode].crash(&mut keep));
         }
-        SimDisk::with(Rng(rng.next()), inodes, names, state.next_inode, state.capacity)
+        SimDisk::with(rng.fork(), inodes, names, state.next_inode, state.capacity)
     }
 
     /// Flips one bit of a file, in the durable and the cached data: damage, not a write. Returns false if the byte does not
@@ -467,7 +467,7 @@ impl DiskFile for SimFile {
         let want = if fault == Some(Fault::Short) { buf.len().div_ceil(2) } else { buf.len() };
         let got = state.inode(self.inode).read(&mut buf[..want], off);
         if fault == Some(Fault::Flip) && got > 0 {
-            buf[state.rng.below(got as u64) as usize] ^= 1 << state.rng.below(8);
+            buf[state.rng.usize(..got)] ^= 1 << state.rng.u64(..8);
         }
         Ok(got)
     }
@@ -484,7 +484,7 @@ impl DiskFile for SimFile {
         state.room_for(self.inode, end)?;
         if fault == Some(Fault::Flip) && n > 0 {
             let mut wrong = buf[..n].to_vec();
-            wrong[state.rng.below(n as u64) as usize] ^= 1 << state.rng.below(8);
+            wrong[state.rng.usize(..n)] ^= 1 << state.rng.u64(..8);
             state.inode(self.inode).write(&wrong, off);
         } else {
             state.inode(self.inode).write(&buf[..n], off);

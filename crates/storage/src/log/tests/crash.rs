@@ -5,23 +5,23 @@ use crate::io::{Call, Crash, SimDisk};
 
 /// Works on a log at random until the power is lost. `known` is the expected content of the log and grows with each append.
 /// Returns the number of acknowledged records. Panics if a check fails.
-fn live(disk: &SimDisk, log: &Log, numbers: &mut Numbers, known: &mut Vec<Logged>, horizon: &mut Lsn) -> usize {
+fn live(disk: &SimDisk, log: &Log, numbers: &mut Rng, known: &mut Vec<Logged>, horizon: &mut Lsn) -> usize {
     let mut acked = known.len();
     while !disk.is_off() {
-        match numbers.below(20) {
+        match numbers.u64(..20) {
             0..=11 => {
-                let slot = numbers.below(3) as u16;
-                let limit = if numbers.below(10) == 0 { 1900 } else { 200 };
-                let body = numbers.below(limit) as usize;
-                match append(log, slot, u64::from(slot), Lsn::ZERO, numbers.below(1000), body) {
+                let slot = numbers.u16(..3);
+                let limit = if numbers.u64(..10) == 0 { 1900 } else { 200 };
+                let body = numbers.usize(..limit);
+                match append(log, slot, u64::from(slot), Lsn::ZERO, numbers.u64(..1000), body) {
                     Ok(logged) => known.push(logged),
                     Err(_) => break,
                 }
             }
-            12 | 13 => drop(log.step(numbers.below(1 << 40))),
+            12 | 13 => drop(log.step(numbers.u64(..1 << 40))),
             14 => drop(log.make_step(0)),
             15 => {
-                let _ = log.write_out(numbers.below(3000));
+                let _ = log.write_out(numbers.u64(..3000));
             }
             16 | 17 => {
                 if log.wait_durable_inline(log.tail()).is_ok() {
@@ -31,8 +31,8 @@ fn live(disk: &SimDisk, log: &Log, numbers: &mut Numbers, known: &mut Vec<Logged
             18 => {
                 let _ = log.sync();
             }
-            _ if numbers.below(4) == 0 && acked > 0 => {
-                let lsn = known[numbers.below(acked as u64) as usize].lsn;
+            _ if numbers.u64(..4) == 0 && acked > 0 => {
+                let lsn = known[numbers.usize(..acked)].lsn;
                 // The order is the same as in a checkpoint: the new start first, then the truncation.
                 if lsn > *horizon {
                     *horizon = lsn;
@@ -55,7 +55,7 @@ fn live(disk: &SimDisk, log: &Log, numbers: &mut Numbers, known: &mut Vec<Logged
 /// Runs a log several times, with a crash after each run. Returns a description of a record that was lost or invented as
 /// `Err`.
 fn lives(seed: u64, drop_syncs: bool) -> Result<usize, String> {
-    let mut numbers = Numbers(seed * 2 + 1);
+    let mut numbers = Rng::with_seed(seed);
     let mut disk = SimDisk::new(seed);
     let mut log = create(&disk, small());
     let mut known = Vec::new();
@@ -63,11 +63,11 @@ fn lives(seed: u64, drop_syncs: bool) -> Result<usize, String> {
     let mut total = 0;
     for life in 0..4 {
         disk.drop_syncs(drop_syncs);
-        disk.power_off_after(1 + numbers.below(120));
+        disk.power_off_after(1 + numbers.u64(..120));
         let acked = live(&disk, &log, &mut numbers, &mut known, &mut horizon);
         total += acked;
         drop(log);
-        let how = match numbers.below(4) {
+        let how = match numbers.u64(..4) {
             0 => Crash::All,
             1 => Crash::Nothing,
             _ => Crash::Random(seed * 100 + life),
@@ -75,14 +75,14 @@ fn lives(seed: u64, drop_syncs: bool) -> Result<usize, String> {
         let at = format!("seed {seed}, life {life}, {how:?}");
         let before = disk.crash(how);
         // A second power loss may interrupt the restart itself.
-        let cut = numbers.below(40);
+        let cut = numbers.u64(..40);
         before.power_off_after(cut);
         if let Ok(mut reader) = reader(&before, horizon, Lsn::ZERO)
             && read_all(&mut reader).is_ok()
         {
             let _ = Log::open(reader, horizon, small(), Arc::default(), hook());
         }
-        disk = before.crash(if numbers.below(2) == 0 { Crash::All } else { Crash::Random(seed) });
+        disk = before.crash(if numbers.bool() { Crash::All } else { Crash::Random(seed) });
         let mut reader = reader(&disk, horizon, Lsn::ZERO).map_err(|e| format!("{at}: {e}"))?;
         let read = read_all(&mut reader).map_err(|e| format!("{at}: {e}"))?;
         let first = known.partition_point(|logged| logged.lsn < horizon);

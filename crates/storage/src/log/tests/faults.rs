@@ -223,13 +223,13 @@ fn damage_before_the_end_is_not_taken_for_the_end() {
         }
     }
     let geometry = log.segments.geometry();
-    let mut numbers = Numbers(77);
+    let mut numbers = Rng::with_seed(77);
     for _ in 0..300 {
         let damaged = disk.crash(crate::io::Crash::All);
         // Nothing was written after the last flush, so damage there cannot be distinguished from a lost tail.
-        let at = FIRST_LSN.0 + numbers.below(all[289].lsn.0 - FIRST_LSN.0);
+        let at = FIRST_LSN.0 + numbers.u64(..all[289].lsn.0 - FIRST_LSN.0);
         let (offset, _) = geometry.place(at);
-        damaged.flip(&segment::name(geometry.number(at)), offset, numbers.below(8) as u8);
+        damaged.flip(&segment::name(geometry.number(at)), offset, numbers.u8(..8));
         let error = read_all(&mut reader(&damaged, FIRST_LSN, Lsn::ZERO).unwrap()).unwrap_err();
         assert!(matches!(error, StorageError::CorruptFile { .. }), "bit at {at}: {error}");
     }
@@ -278,26 +278,26 @@ fn garbage_is_an_error_or_a_shorter_log() {
     let files = log.segments.found().files.len() as u64;
     let (mut errors, mut shorter) = (0, 0);
     for seed in 0..2000 {
-        let mut numbers = Numbers(seed * 2 + 1);
+        let mut numbers = Rng::with_seed(seed);
         let damaged = disk.crash(crate::io::Crash::All);
-        let name = segment::name(numbers.below(files));
+        let name = segment::name(numbers.u64(..files));
         let file = damaged.open(&name, crate::io::OpenMode::Existing).unwrap();
-        let at = [numbers.below(100), numbers.below(16 << 10)][numbers.below(2) as usize];
-        let kind = numbers.below(5);
+        let at = [numbers.u64(..100), numbers.u64(..16 << 10)][numbers.usize(..2)];
+        let kind = numbers.u64(..5);
         match kind {
             0 => file.set_len(at).unwrap(),
             1 => file.set_len((16 << 10) + at).unwrap(),
             2 => {
-                let garbage: Vec<u8> = (0..numbers.below(5000)).map(|_| numbers.below(256) as u8).collect();
+                let garbage: Vec<u8> = (0..numbers.u64(..5000)).map(|_| numbers.u8(..)).collect();
                 crate::io::write_all_at(&*file, &garbage, at).unwrap();
             }
             3 => {
                 // A part of the log, copied to another place.
                 let mut piece = vec![0; 3000];
-                crate::io::read_up_to_at(&*file, &mut piece, numbers.below(16 << 10)).unwrap();
+                crate::io::read_up_to_at(&*file, &mut piece, numbers.u64(..16 << 10)).unwrap();
                 crate::io::write_all_at(&*file, &piece, at).unwrap();
             }
-            _ => damaged.rename(&name, &segment::name(numbers.below(1 << 40))).unwrap(),
+            _ => damaged.rename(&name, &segment::name(numbers.u64(..1 << 40))).unwrap(),
         }
         let outcome = reader(&damaged, FIRST_LSN, Lsn::ZERO).and_then(|mut reader| {
             let read = read_all(&mut reader)?;

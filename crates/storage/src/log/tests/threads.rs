@@ -26,14 +26,14 @@ fn append_from_threads(log: &Log, threads: u16, count: u64, sync_every: u64) -> 
         let work = |thread: u16| {
             move || {
                 let (mut numbers, token, hook) =
-                    (Numbers(1 + u64::from(thread)), WaitToken::new(), ThreadHook::default());
+                    (Rng::with_seed(u64::from(thread)), WaitToken::new(), ThreadHook::default());
                 let mut mine: Vec<Logged> = Vec::new();
                 let mut out = Vec::new();
                 for n in 0..count {
                     let prev = if n % 10 == 0 { Lsn::ZERO } else { mine[mine.len() - 1].lsn };
-                    let body = numbers.below(if n % 100 == 0 { 1500 } else { 120 }) as usize;
+                    let body = numbers.usize(..if n % 100 == 0 { 1500 } else { 120 });
                     mine.push(append(log, thread, u64::from(thread), prev, n, body).unwrap());
-                    let back = &mine[mine.len() - 1 - numbers.below(mine.len().min(60) as u64) as usize];
+                    let back = &mine[mine.len() - 1 - numbers.usize(..mine.len().min(60))];
                     assert_eq!(&Logged::from(log.read_at(back.lsn, &mut out).unwrap()), back);
                     if n % sync_every == sync_every - 1 {
                         let end = mine[mine.len() - 1].end;

@@ -108,17 +108,13 @@ mod tests {
     use super::*;
 
     fn strings(count: usize) -> Vec<Vec<u8>> {
-        let mut state = 7u64;
-        let mut next = |below: usize| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) as usize % below
-        };
+        let mut rng = fastrand::Rng::with_seed(7);
         let mut all: Vec<Vec<u8>> = (0..count)
             .map(|_| {
                 // Keys with few distinct bytes, and with long runs of 255 and of equal bytes around the maximum length of a
                 // whole fence.
-                let mut key = vec![[0xFF, 7, 0][next(3)]; [0, 3, 300, 511, 512, 513, 700][next(7)]];
-                key.extend((0..next(600)).map(|i| if i % 200 == 0 { next(256) as u8 } else { 0xFF }));
+                let mut key = vec![[0xFF, 7, 0][rng.usize(..3)]; [0, 3, 300, 511, 512, 513, 700][rng.usize(..7)]];
+                key.extend((0..rng.usize(..600)).map(|i| if i % 200 == 0 { rng.u8(..) } else { 0xFF }));
                 key
             })
             .collect();
