@@ -157,7 +157,7 @@ fn check(db: &Database, tables: &[Raw; 3], models: &[Rows; 3]) {
 #[test]
 fn statements_on_keys_that_share_names_do_what_they_do_on_others() {
     for seed in 0..24 {
-        let mut rng = Rng(seed);
+        let mut rng = Rng::new(seed);
         let bits = [0, 1, 3, 6][rng.below(4) as usize];
         let isolation =
             [Isolation::Serializable, Isolation::RepeatableRead, Isolation::ReadCommitted][rng.below(3) as usize];
@@ -205,7 +205,7 @@ fn transactions_whose_keys_share_names_stay_apart() {
             for thread in 0..3u64 {
                 let (db, sums) = (&db, &sums);
                 scope.spawn(move || {
-                    let mut rng = Rng(thread);
+                    let mut rng = Rng::new(thread);
                     for round in 0..if cfg!(miri) { 3 } else { 150 } {
                         let moves: Vec<_> = (0..1 + rng.below(4))
                             .map(|_| [rng.below(2), rng.below(ACCOUNTS), rng.below(2), rng.below(ACCOUNTS)])

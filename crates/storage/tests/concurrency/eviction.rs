@@ -30,22 +30,15 @@ fn no_update_is_lost_when_pages_come_and_go() {
     load.finish().unwrap();
     let added = AtomicU64::new(0);
     std::thread::scope(|scope| {
-        for seed in 1..=4u64 {
+        for seed in 1..=4 {
             let (db, added) = (&db, &added);
             scope.spawn(move || {
-                let mut x = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+                let mut rng = fastrand::Rng::with_seed(seed);
                 for _ in 0..1500 {
-                    let mut keys: Vec<[u8; 8]> = (0..10)
-                        .map(|_| {
-                            x ^= x << 13;
-                            x ^= x >> 7;
-                            x ^= x << 17;
-                            (x % COUNT).to_be_bytes()
-                        })
-                        .collect();
+                    let mut keys: Vec<[u8; 8]> = (0..10).map(|_| rng.u64(..COUNT).to_be_bytes()).collect();
                     keys.sort_unstable();
                     let keys: Vec<&[u8]> = keys.iter().map(|k| k.as_slice()).collect();
-                    let together = x % 2 == 0;
+                    let together = rng.bool();
                     db.transact(|tx| {
                         tx.raw().prefetch(keys.iter().map(|key| (rows, *key, 400)));
                         let add = |head: &mut [u8]| {

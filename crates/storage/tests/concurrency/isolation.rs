@@ -55,7 +55,7 @@ fn transfers_keep_the_sum() {
                 .map(|seed| {
                     let (db, sums, stop) = (&db, &sums, &stop);
                     scope.spawn(move || {
-                        let (mut rng, mut round) = (Rng(seed), 0);
+                        let (mut rng, mut round) = (Rng::new(seed), 0);
                         let waits = || sums.load(Ordering::Relaxed) < ANSWERS && !stop.load(Ordering::Relaxed);
                         while round < ROUNDS || waits() {
                             round += 1;
@@ -123,7 +123,7 @@ fn a_range_has_no_phantoms_under_serializable() {
                 .map(|seed| {
                     let (db, seen, stop) = (&db, &seen, &stop);
                     scope.spawn(move || {
-                        let (mut rng, mut round) = (Rng(seed), 0);
+                        let (mut rng, mut round) = (Rng::new(seed), 0);
                         let answered = || seen.iter().all(|seen| seen.load(Ordering::Relaxed) >= ANSWERS);
                         while round < ROUNDS || !(answered() || stop.load(Ordering::Relaxed)) {
                             round += 1;

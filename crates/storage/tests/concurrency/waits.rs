@@ -202,7 +202,7 @@ fn timeouts_and_deadlocks_beside_each_other() {
         let threads: Vec<_> = (0..THREADS)
             .map(|seed| {
                 scope.spawn(move || {
-                    let (mut rng, mut counted) = (Rng(seed), 0);
+                    let (mut rng, mut counted) = (Rng::new(seed), 0);
                     for _ in 0..300 {
                         let mut tx = db.begin().unwrap();
                         let mut added = 0;

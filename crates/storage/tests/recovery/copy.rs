@@ -31,7 +31,7 @@ struct Writers<'db> {
 impl<'db> Writers<'db> {
     fn new(db: &'db Database, seed: u64) -> Writers<'db> {
         let open = (0..WRITERS).map(|_| None).collect();
-        Writers { db, rng: Rng(seed), open, states: vec![(Lsn::ZERO, Model::new())] }
+        Writers { db, rng: Rng::new(seed), open, states: vec![(Lsn::ZERO, Model::new())] }
     }
 
     fn now(&self) -> &Model {
@@ -129,7 +129,7 @@ fn one(seed: u64) {
 
     let begun = writers.states.len() - 1;
     let mut load = None;
-    let mut rng = Rng(seed ^ 0xC0);
+    let mut rng = Rng::new(seed ^ 0xC0);
     let loads = rng.once_in(2);
     let copied = db.copy_on(on(&target), |_: &Copying| {
         (0..rng.below(60)).for_each(|_| writers.step());
@@ -206,7 +206,7 @@ fn a_copy_made_while_writers_run_is_what_had_been_committed_at_its_end() {
 fn source(seed: u64) -> (SimDisk, Database) {
     let disk = SimDisk::new(seed);
     let db = crate::common::open(&disk);
-    let mut rng = Rng(seed);
+    let mut rng = Rng::new(seed);
     db.transact(|tx| {
         (0..60u64).try_for_each(|n| tx.put(&ROWS, &key(0, n), &rng.bytes(1500)))?;
         Ok::<_, TxnError>(())
@@ -458,7 +458,7 @@ fn pages_that_are_torn_when_they_are_read_are_read_again() {
     let tearing = Arc::new(AtomicBool::new(false));
     let disk = Tearing { disk: SimDisk::new(8), on: Arc::clone(&tearing), turn: Arc::default() };
     let db = small().open_on(Arc::new(disk)).unwrap();
-    let mut rng = Rng(8);
+    let mut rng = Rng::new(8);
     (0..1000u64).for_each(|n| db.transact(|tx| tx.put(&ROWS, &key(0, n), &rng.bytes(1500))).unwrap());
     let expected = contents(&db);
     db.checkpoint().unwrap();
@@ -476,7 +476,7 @@ fn pages_that_are_torn_when_they_are_read_are_read_again() {
 fn damage_is_told_and_not_copied() {
     let disk = SimDisk::new(6);
     let db = crate::common::open(&disk);
-    let mut rng = Rng(6);
+    let mut rng = Rng::new(6);
     (0..1500u64).for_each(|n| db.transact(|tx| tx.put(&ROWS, &key(0, n), &rng.bytes(1500))).unwrap());
     db.close().unwrap();
     let page = 40;

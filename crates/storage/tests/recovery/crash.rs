@@ -136,7 +136,7 @@ fn run(db: &Database, rng: &mut Rng, keys: u64, steps: u64, history: &mut Histor
 }
 
 fn one(seed: u64, keys: u64) -> bool {
-    let mut rng = Rng(seed);
+    let mut rng = Rng::new(seed);
     let mut disk = SimDisk::new(seed);
     let db = settings(seed).open_on(on(&disk)).unwrap();
     db.table(&ROWS).unwrap();
@@ -283,7 +283,7 @@ fn a_sync_that_finds_no_space_closes_the_instance() {
 fn a_full_disk_rolls_back_and_goes_on() {
     let disk = SimDisk::new(5);
     let db = small().open_on(on(&disk)).unwrap();
-    let mut rng = Rng(5);
+    let mut rng = Rng::new(5);
     let mut model = Model::new();
     let mut full = 0;
     for round in 0..400u32 {

@@ -56,7 +56,7 @@ fn statements_that_are_ahead_of_the_maker_make_segments_unlatched() {
         let latches = if seed % 2 == 0 { LatchKind::Optimistic } else { LatchKind::Plain };
         let options = || small().latches(latches).escalate_at(if seed < 2 { 5000 } else { 7 });
         let db = options().open_on(on(&disk)).unwrap();
-        let (mut rng, mut expected) = (Rng(seed), Rows::new());
+        let (mut rng, mut expected) = (Rng::new(seed), Rows::new());
         for n in 0..150u64 {
             transaction(&db, &mut rng, &mut expected);
             if n % 50 == 0 {

@@ -93,7 +93,7 @@ fn a_bulk_load_after_a_refusal_keeps_all_its_rows() {
 #[test]
 fn a_database_that_was_killed_on_a_full_disk_opens_on_it() {
     for seed in 0..12 {
-        let (disk, mut rng) = (SimDisk::new(seed), Rng(seed));
+        let (disk, mut rng) = (SimDisk::new(seed), Rng::new(seed));
         let db = open(&disk);
         // More pages than the pool has frames.
         let row = |n: u64| vec![n as u8; 1000];

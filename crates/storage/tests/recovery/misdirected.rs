@@ -211,7 +211,7 @@ fn a_page_in_the_wrong_place_is_told() {
     assert!(inner.len() > 8, "{inner:?}");
     let mut found = [0; 3];
     for seed in 0..240 {
-        let mut rng = Rng(seed);
+        let mut rng = Rng::new(seed);
         let disk = disk_of(&files);
         let pick = |rng: &mut Rng| {
             let of = if rng.once_in(2) { &inner } else { &pages };
@@ -263,7 +263,7 @@ fn a_page_that_comes_back_wrong_is_told() {
     let inner = pages.iter().copied().filter(|n| page(&files, *n).unwrap()[KIND] == 2).collect::<Vec<_>>();
     let mut found = 0;
     for seed in 1_000..1_100 {
-        let mut rng = Rng(seed);
+        let mut rng = Rng::new(seed);
         let disk = disk_of(&files);
         let db = open(&disk, 1 << 20);
         let mut now = rows.clone();

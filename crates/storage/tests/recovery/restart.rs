@@ -59,7 +59,7 @@ fn a_statement_that_comes_back_to_a_page_is_redone_as_a_whole() {
 #[test]
 fn statements_in_any_order_of_keys_survive_whole_or_not_at_all() {
     for seed in 0..30 {
-        let (disk, mut rng) = (SimDisk::new(seed), Rng(seed));
+        let (disk, mut rng) = (SimDisk::new(seed), Rng::new(seed));
         let db = with_counts(&disk, 600, 60);
         let mut expected = BTreeMap::new();
         for _ in 0..12 {
@@ -96,7 +96,7 @@ fn statements_in_any_order_of_keys_survive_whole_or_not_at_all() {
 #[test]
 fn redo_in_a_pool_that_is_too_small_for_its_changes_repeats_all() {
     for seed in 0..24 {
-        let (disk, mut rng) = (SimDisk::new(seed), Rng(seed));
+        let (disk, mut rng) = (SimDisk::new(seed), Rng::new(seed));
         // About four times as many pages as the pool has frames.
         let rows = 3500;
         let db = with_counts(&disk, rows, 1000);
@@ -205,7 +205,7 @@ fn a_bulk_load_is_whole_or_absent() {
     let load = |db: &Database| -> Result<(), TxnError> {
         let table = db.table(&ROWS)?;
         let mut load = db.bulk_load(&table)?;
-        let mut rng = Rng(5);
+        let mut rng = Rng::new(5);
         for key in 0..300u32 {
             load.push(&key.to_be_bytes().to_vec(), &rng.bytes(200))?;
         }

@@ -64,7 +64,7 @@ fn long(db: &Database, tx: &mut Transaction<'_>, now: &mut Rows, rng: &mut Rng) 
 #[test]
 fn long_rollbacks_restore_what_was() {
     for seed in 0..6 {
-        let (disk, mut rng) = (SimDisk::new(seed), Rng(seed));
+        let (disk, mut rng) = (SimDisk::new(seed), Rng::new(seed));
         let (db, committed) = with_rows(&disk, &mut rng);
         let mut tx = db.begin().unwrap();
         let mut now = committed.clone();
@@ -91,7 +91,7 @@ fn long_rollbacks_restore_what_was() {
 fn long_rollbacks_survive_crashes_all_through() {
     // Only every seventh call, to limit the run time; the odd step covers calls of every kind.
     for calls in (0..).step_by(7) {
-        let (disk, mut rng) = (SimDisk::new(7), Rng(7));
+        let (disk, mut rng) = (SimDisk::new(7), Rng::new(7));
         let (db, committed) = with_rows(&disk, &mut rng);
         let mut tx = db.begin().unwrap();
         let mut now = committed.clone();

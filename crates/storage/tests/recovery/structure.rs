@@ -44,7 +44,7 @@ fn made() -> Files {
     let disk = MemDisk::new();
     let db = options().open_on(Arc::new(disk.clone())).unwrap();
     let (rows, numbers) = (db.table(&ROWS).unwrap(), db.table(&NUMBERS).unwrap());
-    let mut rng = Rng(3);
+    let mut rng = Rng::new(3);
     db.transact(|tx| {
         (0..2000u64).try_for_each(|n| tx.put(&numbers, &n, &n))?;
         (0..600u32).try_for_each(|n| tx.put(&rows, n.to_be_bytes().as_ref(), &rng.bytes(100)))

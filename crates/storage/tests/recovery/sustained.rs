@@ -43,7 +43,7 @@ fn under_load(db: &Database, disk: &MemDisk, f: impl FnOnce(&AtomicU64)) -> u64 
         for seed in 0..2 {
             let (stop, full) = (&stop, &full);
             scope.spawn(move || {
-                let mut rng = Rng(seed);
+                let mut rng = Rng::new(seed);
                 while !stop.load(Ordering::Relaxed) {
                     match db.transact(|tx| some(tx, &mut rng)) {
                         Ok(()) => {}
@@ -120,7 +120,7 @@ fn a_transaction_that_holds_the_log_is_named_and_writers_are_refused_until_it_en
     let mut long = db.begin().unwrap();
     long.put(&ROWS, &1_000_000, &vec![1]).unwrap();
     let age = long.age();
-    let mut rng = Rng(9);
+    let mut rng = Rng::new(9);
     let error = loop {
         match db.transact(|tx| some(tx, &mut rng)) {
             Ok(()) => {}
@@ -159,7 +159,7 @@ fn a_transaction_larger_than_the_log_is_refused_and_rolls_back() {
         assert!(on_disk(&disk) <= LIMIT + 64 * KIB, "{} bytes", on_disk(&disk));
         let rows: Vec<_> = db.begin().unwrap().range(&ROWS, ..).unwrap().map(Result::unwrap).collect();
         assert_eq!(rows, [(7, vec![7])]);
-        let mut rng = Rng(3);
+        let mut rng = Rng::new(3);
         until(|| db.transact(|tx| some(tx, &mut rng)).is_ok());
     }
 }

@@ -162,13 +162,12 @@ fn several_rows_are_read_as_each_alone() {
         assert!(tx.raw_mut().delete(&table, &key(n)).unwrap());
         tx.raw_mut().update(&table, &key(n + 1), |row| row.push(7)).unwrap();
     }
-    let mut x = 11_u32;
+    let mut rng = fastrand::Rng::with_seed(11);
     for len in [0, 1, 15, 16, 17, 60] {
         let keys: Vec<Vec<u8>> = (0..len)
             .map(|_| {
-                x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
                 // Neighbouring and distant keys, sometimes repeated.
-                key(if x >> 31 == 0 { x >> 20 } else { 500 + (x >> 24) % 16 })
+                key(if rng.bool() { rng.u32(..2048) } else { 500 + rng.u32(..16) })
             })
             .collect();
         let borrowed: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();

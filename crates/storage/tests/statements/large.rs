@@ -147,7 +147,7 @@ fn statements_equal_a_map() {
             // No service changes pages during the check.
             options.isolation(isolation).transactions(4).background(Background::Inline).open_on(disk.clone()).unwrap()
         };
-        let (mut db, mut rng, mut model) = (open(), Rng(seed), Model::new());
+        let (mut db, mut rng, mut model) = (open(), Rng::new(seed), Model::new());
         db.table(&ROWS).unwrap();
         for round in 0..150 {
             model = statements(&db, &model, &mut rng).1;
@@ -165,7 +165,7 @@ fn statements_equal_a_map() {
 #[test]
 fn crashes_lose_nothing_and_leave_nothing() {
     for seed in 0..25 {
-        let (disk, mut rng, mut model) = (SimDisk::new(seed), Rng(seed), Model::new());
+        let (disk, mut rng, mut model) = (SimDisk::new(seed), Rng::new(seed), Model::new());
         let mut disk = disk;
         let mut db = open(&disk);
         db.table(&ROWS).unwrap();
@@ -418,7 +418,7 @@ fn indexes_of_long_keys_and_long_rows() {
 fn copies_have_whole_values() {
     let disk = SimDisk::new(3);
     let db = open(&disk);
-    let (mut rng, mut model) = (Rng(3), Model::new());
+    let (mut rng, mut model) = (Rng::new(3), Model::new());
     db.table(&ROWS).unwrap();
     for _ in 0..40 {
         model = statements(&db, &model, &mut rng).1;
@@ -580,7 +580,7 @@ const BY_LEN_OTHER: Table<Vec<u8>, Vec<u8>> = Table::new("other").with_index::<B
 fn rows_under_long_keys_grow_back_on_a_full_disk() {
     let key = |n: usize| [vec![1 + (n * 97 % 250) as u8, 1 + n as u8], vec![1 + n as u8; 2044]].concat();
     for seed in 0..8 {
-        let (disk, mut rng) = (SimDisk::new(seed), Rng(seed));
+        let (disk, mut rng) = (SimDisk::new(seed), Rng::new(seed));
         let db = open(&disk);
         let rows: Vec<usize> = (0..120).map(|_| rng.below(1900) as usize).collect();
         db.transact(|tx| (0..120).step_by(2).try_for_each(|n| tx.put(&PLAIN, &key(n), &vec![1; rows[n]]))).unwrap();

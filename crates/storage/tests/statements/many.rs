@@ -32,7 +32,7 @@ fn open() -> Database {
 #[test]
 fn many_rows_are_put_and_found_as_one_by_one() {
     let db = open();
-    let mut rng = Rng(7);
+    let mut rng = Rng::new(7);
     let mut model = BTreeMap::new();
     for _ in 0..200 {
         let mut tx = db.begin().unwrap();

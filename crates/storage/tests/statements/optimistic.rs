@@ -77,7 +77,7 @@ fn all(db: &Database, table: &Handle) -> Rows {
 fn what_is_confirmed_is_what_is_there() {
     for seed in 0..24 {
         println!("seed {seed}");
-        let mut rng = Rng(seed);
+        let mut rng = Rng::new(seed);
         let options = options().buffer_pool(1 << 20).lock_name_bits(if seed % 3 == 0 { 6 } else { 61 });
         let latches = if seed % 2 == 0 { LatchKind::Optimistic } else { LatchKind::Plain };
         let db = options.latches(latches).open_on(Arc::new(MemDisk::new())).unwrap();
@@ -248,7 +248,7 @@ fn places_of_another_database_do_no_harm() {
 fn rows_replaced_together_survive_a_crash_together() {
     for seed in 0..40 {
         let disk = SimDisk::new(seed);
-        let mut rng = Rng(seed);
+        let mut rng = Rng::new(seed);
         let db = crate::common::open(&disk);
         let table = db.raw_table(&PLAIN).unwrap();
         let rows = 400;
@@ -294,7 +294,7 @@ fn a_peek_never_sees_half_a_row() {
         let readers: Vec<_> = (0..2)
             .map(|seed| {
                 scope.spawn(move || {
-                    let (mut peeker, mut rng, mut looks) = (Peeker::default(), Rng(seed), 0_u64);
+                    let (mut peeker, mut rng, mut looks) = (Peeker::default(), Rng::new(seed), 0_u64);
                     let whole = |row: &[u8]| row.iter().all(|byte| *byte == row[0]);
                     while !done.load(Ordering::Relaxed) || looks < 1_000 {
                         let key = key(rng.below(60));
@@ -313,7 +313,7 @@ fn a_peek_never_sees_half_a_row() {
                 })
             })
             .collect();
-        let mut rng = Rng(9);
+        let mut rng = Rng::new(9);
         for _ in 0..3_000 {
             let mut tx = db.begin().unwrap();
             let key = key(rng.below(60));

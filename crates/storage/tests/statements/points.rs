@@ -155,7 +155,7 @@ fn what_is_read_across_a_point_is_validated() {
     const STEP: u64 = 1000;
     fill(&db, (0..3000).map(|k| k * STEP));
     let other = Arc::clone(&db);
-    let mut salt = 1u64;
+    let mut rng = fastrand::Rng::with_seed(1);
     let mut round = 0u64;
     let work = move |_| {
         // Fills the surrounding leaves with rows that the statements do not read; sometimes deletes some.
@@ -164,8 +164,7 @@ fn what_is_read_across_a_point_is_validated() {
         other
             .transact(|tx| {
                 for i in 0..12 {
-                    salt = salt.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                    let key = base + 1 + (salt >> 33) % 400;
+                    let key = base + 1 + rng.u64(..400);
                     if i % 4 == 3 {
                         tx.delete(&ROWS, &key)?;
                     } else {

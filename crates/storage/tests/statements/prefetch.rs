@@ -12,7 +12,7 @@ const NUMBERS: u64 = 500;
 
 /// The keys of tenants are far apart, in random order.
 fn key(tenant: u64, number: u64) -> Vec<u8> {
-    let name = tenant << 22 | Rng(tenant).next() >> 42;
+    let name = tenant << 22 | Rng::new(tenant).next() >> 42;
     [(name as u32).to_be_bytes(), (number as u32).to_be_bytes()].concat()
 }
 
@@ -58,7 +58,7 @@ fn announce_and_read(
 fn announced_rows_are_those_of_their_keys() {
     let db = loaded();
     let rows = db.table(&ROWS).unwrap();
-    let mut rng = Rng(1);
+    let mut rng = Rng::new(1);
     for _ in 0..3000 {
         let mut tx = db.begin().unwrap();
         let some_beyond = (TENANTS + 1, NUMBERS + 3);
@@ -72,7 +72,7 @@ fn announced_rows_are_those_of_their_keys() {
 fn announced_rows_are_found_wherever_they_have_gone() {
     let db = loaded();
     let rows = db.table(&ROWS).unwrap();
-    let mut rng = Rng(2);
+    let mut rng = Rng::new(2);
     let mut there = vec![true; (TENANTS * NUMBERS) as usize];
     for _ in 0..2000 {
         let mut tx = db.begin().unwrap();

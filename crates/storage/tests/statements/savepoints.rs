@@ -13,7 +13,7 @@ fn going_back_restores_what_was() {
     for seed in 0..60 {
         let disk = SimDisk::new(seed);
         let db = open(&disk);
-        let mut rng = Rng(seed);
+        let mut rng = Rng::new(seed);
         let mut committed = BTreeMap::new();
         for _ in 0..4 {
             let mut tx = db.begin().unwrap();
@@ -95,7 +95,7 @@ fn going_back_again_and_again_survives_a_crash() {
     for seed in 0..40 {
         let disk = SimDisk::new(seed);
         let db = open(&disk);
-        let mut rng = Rng(seed);
+        let mut rng = Rng::new(seed);
         db.transact(|tx| (0..20).try_for_each(|n| tx.put(&ROWS, &[n], &vec![n; 200]))).unwrap();
         let committed: BTreeMap<_, _> = db.begin().unwrap().range(&ROWS, ..).unwrap().map(Result::unwrap).collect();
         let mut tx = db.begin().unwrap();

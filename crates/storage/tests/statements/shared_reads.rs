@@ -38,7 +38,7 @@ fn changed(tx: &mut Transaction<'_>, rng: &mut Rng, rows: &mut BTreeMap<u64, [u8
 fn nested_cursors_and_reads_see_all_rows() {
     for (seed, level) in (0..6).flat_map(|seed| LEVELS.map(|level| (seed, level))) {
         println!("seed {seed}, {level:?}");
-        let (db, mut rng) = (open(), Rng(seed));
+        let (db, mut rng) = (open(), Rng::new(seed));
         let mut rows: BTreeMap<u64, [u8; 500]> = (0..100).map(|key| (key, row(key))).collect();
         db.transact(|tx| rows.iter().try_for_each(|(key, row)| tx.insert(&WIDE, key, row))).unwrap();
         let mut tx = db.begin_at(level).unwrap();

@@ -153,7 +153,7 @@ fn a_failed_run_of_updates_takes_back_its_first_part() {
     let disk = SimDisk::new(4);
     let db = open(&disk);
     const PLAIN: Table<u64, Vec<u8>> = Table::new("plain");
-    let mut rng = Rng(4);
+    let mut rng = Rng::new(4);
     for chunk in 0..20u64 {
         db.transact(|tx| (0..50).try_for_each(|i| tx.put(&PLAIN, &(chunk * 50 + i), &rng.bytes(2000)))).unwrap();
         db.step().unwrap();

@@ -78,7 +78,7 @@ impl World {
         World {
             disk,
             db,
-            rng: Rng(seed),
+            rng: Rng::new(seed),
             tables: BTreeMap::new(),
             forms: 0,
             handles: Vec::new(),

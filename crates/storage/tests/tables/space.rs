@@ -76,7 +76,7 @@ fn entries_of_an_index_whose_rows_change_leave_nothing_behind() {
 #[test]
 fn rows_that_go_in_any_order_leave_pages_at_least_half_full() {
     let db = open(&SimDisk::new(3));
-    let mut rng = Rng(3);
+    let mut rng = Rng::new(3);
     let mut keys: Vec<u64> = (0..6000).collect();
     db.transact(|tx| keys.iter().try_for_each(|key| tx.put(&NUMBERS, key, key))).unwrap();
     settle(&db);
@@ -226,7 +226,7 @@ fn threads_find_their_rows_while_ghosts_go() {
             for me in 0..THREADS {
                 let db = &db;
                 scope.spawn(move || {
-                    let mut rng = Rng(me);
+                    let mut rng = Rng::new(me);
                     let mut mine = std::collections::BTreeSet::new();
                     for _ in 0..600 {
                         let base = rng.below(20_000);
@@ -277,7 +277,7 @@ fn all(db: &Database) -> Vec<(Vec<u8>, Vec<u8>)> {
 /// Returns a database most of whose rows were deleted in random order, and a table created when the file was large.
 fn thinned(disk: &SimDisk, rows: u64, seed: u64) -> Database {
     let db = open(disk);
-    let mut rng = Rng(seed);
+    let mut rng = Rng::new(seed);
     let key = |i: u64| i.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes().to_vec();
     for part in 0..rows / 200 {
         let some = part * 200..(part + 1) * 200;
@@ -334,7 +334,7 @@ fn a_crash_while_pages_move_or_the_file_is_cut_loses_nothing() {
     let rows = all(&db);
     settle(&db);
     db.close().unwrap();
-    let mut rng = Rng(9);
+    let mut rng = Rng::new(9);
     let (mut whole, mut calls) = (false, 0);
     while !whole {
         let mut disk = start.crash(Crash::Nothing);
@@ -374,7 +374,7 @@ fn compacting_beside_writers_and_a_copy() {
             .map(|me| {
                 let (db, stop) = (&db, &stop);
                 scope.spawn(move || {
-                    let mut rng = Rng(me);
+                    let mut rng = Rng::new(me);
                     let mut model = std::collections::BTreeMap::new();
                     while !stop.load(Ordering::Relaxed) {
                         let keys: Vec<u64> = (0..50).map(|_| 2 * rng.below(10_000) + me).collect();

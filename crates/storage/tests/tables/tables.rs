@@ -34,7 +34,7 @@ fn key(n: u64) -> Vec<u8> {
 }
 
 fn fill(db: &Database, rows: u64, seed: u64) -> Model {
-    let mut rng = Rng(seed);
+    let mut rng = Rng::new(seed);
     let model: Model = (0..rows).map(|n| (key(n), rng.bytes(900))).collect();
     for part in model.iter().collect::<Vec<_>>().chunks(40) {
         db.transact(|tx| part.iter().try_for_each(|(key, row)| tx.put(&ROWS, key, row))).unwrap();
@@ -47,7 +47,7 @@ fn ranges_are_counted_and_deleted_as_in_a_model() {
     for seed in 0..40 {
         let disk = SimDisk::new(seed);
         let db = crate::common::open(&disk);
-        let mut rng = Rng(seed);
+        let mut rng = Rng::new(seed);
         let mut model = Model::new();
         for _ in 0..30 {
             let mut next = model.clone();
@@ -199,7 +199,7 @@ fn crashes(what: What) {
         let mut disk = disk.crash(how);
         std::mem::forget(open);
         std::mem::forget(db);
-        let mut rng = Rng(calls);
+        let mut rng = Rng::new(calls);
         for _ in 0..rng.below(3) {
             disk.power_off_after(1 + rng.below(60));
             if let Ok(open) = small().open_on(on(&disk)) {
