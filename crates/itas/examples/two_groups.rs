@@ -17,10 +17,9 @@ const CLIENTS: usize = 8;
 /// Creates a table whose entries form a chain through the whole table: each entry is the index of the next lookup.
 fn table(seed: u64) -> Vec<u64> {
     let mut next: Vec<u64> = (0..ENTRIES as u64).collect();
-    let mut random = seed;
+    let mut random = fastrand::Rng::with_seed(seed);
     for last in (1..ENTRIES).rev() {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        next.swap(last, (random >> 33) as usize % last);
+        next.swap(last, random.usize(..last));
     }
     next
 }

@@ -15,6 +15,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fastrand::Rng;
+
 use crate::auto::Mode;
 use crate::group::{Aggregation, GroupError, GroupId, Groups};
 use crate::publish::Board;
@@ -121,20 +123,17 @@ pub fn simulate(caches: &Caches, load: &Load, setting: &Setting, time: Duration)
     let scheduler =
         |core| Scheduler::new(core, Arc::clone(&groups), Arc::clone(&board), setting.mode.policy(), settings);
     let mut cores = VirtualCores::new((0..setting.cores).map(scheduler).collect());
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut random = Rng::with_seed(1);
     let mut fibers = vec![0; setting.cores];
     let mut order: Vec<usize> = (0..load.groups * load.siblings).collect();
-    for last in (1..order.len()).rev() {
-        order.swap(last, random.below(last as u64 + 1) as usize);
-    }
+    random.shuffle(&mut order);
     for number in order {
         let (group, seat) = (ids[number % load.groups], number / load.groups);
         let core = setting.mode.placement().core(group, seat, setting.cores);
         cores.arrive(core, fibers[core], group, 0);
         fibers[core] += 1;
     }
-    let mut memory = Memory::new(caches, load, setting.cores);
-    memory.random = random;
+    let mut memory = Memory::new(caches, load, setting.cores, random);
     let run_until = |cores: &mut VirtualCores, until: Duration, memory: &mut Memory| {
         while u128::from(cores.now_ns()) < until.as_nanos() {
             cores.run(64, memory)?;
@@ -175,14 +174,14 @@ struct Memory {
     /// Number of sampled lines in a working set.
     lines: u64,
     lines_of_page: u64,
-    random: Random,
+    random: Rng,
     counts: Counts,
     /// Number of reads not yet represented by a sampled read, indexed by core.
     pending_reads: Vec<f64>,
 }
 
 impl Memory {
-    fn new(caches: &Caches, load: &Load, cores: usize) -> Memory {
+    fn new(caches: &Caches, load: &Load, cores: usize, random: Rng) -> Memory {
         let sampled_lines = |bytes: usize| (bytes / caches.line / SAMPLED).max(1);
         Memory {
             caches: *caches,
@@ -192,7 +191,7 @@ impl Memory {
             translated: (0..cores).map(|_| LruCache::new((caches.translations / SAMPLED).max(1))).collect(),
             lines_of_page: (caches.page_bytes / caches.line).max(1) as u64,
             lines: sampled_lines(load.set_bytes) as u64,
-            random: Random(1),
+            random,
             counts: Counts::default(),
             pending_reads: vec![0.0; cores],
         }
@@ -201,11 +200,11 @@ impl Memory {
     /// Draws a random line of a working set.
     fn line(&mut self) -> u64 {
         match self.load.access {
-            Access::Uniform => self.random.below(self.lines),
+            Access::Uniform => self.random.u64(..self.lines),
             Access::Gaussian => {
                 // The mean of four uniform random numbers has a standard deviation of 0.144 of their range.
                 const STRETCH: f64 = 0.1 / 0.144_337;
-                let sum: u64 = (0..4).map(|_| self.random.below(self.lines)).sum();
+                let sum: u64 = (0..4).map(|_| self.random.u64(..self.lines)).sum();
                 let middle = self.lines as f64 / 2.0;
                 let line = middle + STRETCH * (sum as f64 / 4.0 - middle);
                 (line.max(0.0) as u64).min(self.lines - 1)
@@ -281,9 +280,9 @@ impl RandomEvictionCache {
     }
 
     /// Adds a line that is not in the cache, and evicts another if the cache is full.
-    fn insert(&mut self, line: u64, random: &mut Random) {
+    fn insert(&mut self, line: u64, random: &mut Rng) {
         if self.lines.len() == self.capacity {
-            let out = self.lines[random.below(self.capacity as u64) as usize];
+            let out = self.lines[random.usize(..self.capacity)];
             self.remove(out);
         }
         self.at.insert(line, self.lines.len());
@@ -376,22 +375,11 @@ impl LruCache {
     }
 }
 
-/// Random number generator with the same sequence on all platforms (xorshift).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        ((u128::from(self.0) * u128::from(n)) >> 64) as u64
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
 
+    use fastrand::Rng;
     use proptest::prelude::*;
 
     use super::*;
@@ -493,7 +481,7 @@ mod tests {
     fn the_shared_cache_keeps_a_part_of_what_exceeds_it() {
         const CAPACITY: u64 = 1_000;
         let (mut any, mut oldest, mut random) =
-            (RandomEvictionCache::new(CAPACITY as usize), LruCache::new(CAPACITY as usize), Random(7));
+            (RandomEvictionCache::new(CAPACITY as usize), LruCache::new(CAPACITY as usize), Rng::with_seed(7));
         let (mut any_hits, mut oldest_hits) = (0, 0);
         for line in (0..10).flat_map(|_| 0..2 * CAPACITY) {
             match any.at.contains_key(&line) {
@@ -514,7 +502,7 @@ mod tests {
         #[test]
         fn a_cache_that_gives_up_any_line_has_the_others(steps in prop::collection::vec((0u64..12, any::<bool>()), 1..200)) {
             let (mut cache, mut set) = (RandomEvictionCache::new(5), HashSet::<u64>::new());
-            let mut random = Random(7);
+            let mut random = Rng::with_seed(7);
             for (line, goes) in steps {
                 if goes {
                     prop_assert_eq!(cache.remove(line), set.remove(&line));

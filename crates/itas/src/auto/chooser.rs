@@ -242,11 +242,10 @@ mod tests {
 
     /// Simulates windows of a machine on which a mode completes operations at `rate`, with relative noise `noise`.
     fn run(chooser: &mut Chooser, windows: usize, noise: f64, rate: impl Fn(Mode) -> f64) -> Vec<Mode> {
-        let mut state = 7u64;
+        let mut rng = fastrand::Rng::with_seed(7);
         (0..windows)
             .map(|_| {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                let shift = 1.0 + noise * ((state >> 33) as f64 / f64::from(1u32 << 30) - 1.0);
+                let shift = 1.0 + noise * (2.0 * rng.f64() - 1.0);
                 let mode = chooser.mode();
                 let operations = (1000.0 * rate(mode) * shift) as u64;
                 chooser.window(1_000_000, &[GroupWork { operations, run_ns: 900_000 }]);
