@@ -5,16 +5,17 @@
 
 use std::time::Duration;
 
-use benches::{Fixture, HOT_ROWS, ROW, Random, Rows, cold_rows};
+use benches::{Fixture, HOT_ROWS, ROW, Rows, cold_rows};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use fastrand::Rng;
 use storage::Database;
 
 /// Number of lookups per transaction.
 const GROUP: usize = 16;
 
 /// Reads sixteen random rows in one transaction. Announces them first if `announce` is true.
-fn lookups(db: &Database, rows: &Rows, random: &mut Random, n: u64, announce: bool) -> u32 {
-    let keys: [[u8; 8]; GROUP] = std::array::from_fn(|_| random.below(n).to_be_bytes());
+fn lookups(db: &Database, rows: &Rows, random: &mut Rng, n: u64, announce: bool) -> u32 {
+    let keys: [[u8; 8]; GROUP] = std::array::from_fn(|_| random.u64(..n).to_be_bytes());
     let tx = db.begin().expect("a free slot");
     if announce {
         tx.raw().prefetch(keys.iter().map(|k| (*rows, &k[..], ROW)));
@@ -35,7 +36,7 @@ fn lookup(c: &mut Criterion) {
         let mut group = c.benchmark_group("btree/lookup");
         group.throughput(Throughput::Elements(GROUP as u64));
         for (variant, announce) in [("", false), ("-prefetched", true)] {
-            let mut random = Random::new(5);
+            let mut random = Rng::with_seed(5);
             group.bench_function(format!("{size}{variant}"), |b| {
                 b.iter(|| lookups(fixture.db(), &rows, &mut random, n, announce));
             });

@@ -7,8 +7,9 @@
 
 use std::time::Duration;
 
-use benches::{Fixture, ROW, Random, Rows, is_smoke};
+use benches::{Fixture, ROW, Rows, is_smoke};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use fastrand::Rng;
 use storage::Database;
 
 /// Number of lookups per transaction. It is a multiple of every group size.
@@ -17,8 +18,8 @@ const LOOKUPS: usize = 48;
 const GROUPS: [usize; 7] = [0, 1, 2, 4, 8, 12, 16];
 
 /// Runs one transaction of `LOOKUPS` lookups.
-fn lookups(db: &Database, rows: &Rows, random: &mut Random, count: u64, group: usize) -> u32 {
-    let keys: [[u8; 8]; LOOKUPS] = std::array::from_fn(|_| random.below(count).to_be_bytes());
+fn lookups(db: &Database, rows: &Rows, random: &mut Rng, count: u64, group: usize) -> u32 {
+    let keys: [[u8; 8]; LOOKUPS] = std::array::from_fn(|_| random.u64(..count).to_be_bytes());
     let tx = db.begin().expect("a free slot");
     let mut sum = 0;
     for keys in keys.chunks(group.max(1)) {
@@ -40,7 +41,7 @@ fn lookup(c: &mut Criterion) {
     let (fixture, rows) = Fixture::with_rows_in(count, (2 * mib + 256) << 20);
     let mut bench = c.benchmark_group("lookup/group");
     bench.throughput(Throughput::Elements(LOOKUPS as u64));
-    let mut random = Random::new(5);
+    let mut random = Rng::with_seed(5);
     for group in GROUPS {
         let id = if group == 0 { "none".to_owned() } else { group.to_string() };
         bench.bench_function(id, |b| b.iter(|| lookups(fixture.db(), &rows, &mut random, count, group)));

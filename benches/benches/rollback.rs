@@ -6,7 +6,8 @@
 
 use std::time::Instant;
 
-use benches::{Fixture, Random, is_smoke};
+use benches::{Fixture, is_smoke};
+use fastrand::Rng;
 use storage::{Database, Durability, Table};
 
 const SMALL: Table<u64, u64> = Table::new("small");
@@ -44,10 +45,10 @@ fn main() {
         for round_number in 0..rounds {
             // Each round uses an empty database, because ghost records of the previous round would change the workload.
             let fixture = Fixture::new(Durability::Async);
-            let mut random = Random::new(round_number);
+            let mut random = Rng::with_seed(round_number);
             let (inserted, undone) = match variant {
                 "ascending" => round(fixture.db(), 0..rows),
-                _ => round(fixture.db(), (0..rows).map(|_| random.below(u64::MAX))),
+                _ => round(fixture.db(), (0..rows).map(|_| random.u64(..u64::MAX))),
             };
             println!(
                 "{id}: {rows} rows inserted in {inserted:.3} s, rolled back in {undone:.3} s: {:.2}",

@@ -4,18 +4,19 @@ use std::hint::black_box;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use benches::{Fixture, HOT_ROWS, PER_TRANSACTION, ROWS, Random, Rows, inside, is_smoke, row};
+use benches::{Fixture, HOT_ROWS, PER_TRANSACTION, ROWS, Rows, inside, is_smoke, row};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use fastrand::Rng;
 use storage::{Durability, Transaction};
 
 /// Measures reads of hot rows in pseudo-random order.
 fn read(c: &mut Criterion) {
     let (fixture, rows) = Fixture::with_rows(HOT_ROWS);
     let db = fixture.db();
-    let mut random = Random::new(1);
+    let mut random = Rng::with_seed(1);
     c.bench_function("row/read/begin-to-commit", |b| {
         b.iter(|| {
-            let key = random.below(HOT_ROWS).to_be_bytes();
+            let key = random.u64(..HOT_ROWS).to_be_bytes();
             let tx = db.begin().expect("a free slot");
             let sum = tx.raw().read(&rows, &key, |row| row[0]).expect("a row");
             tx.commit_async().expect("a read-only commit");
@@ -24,7 +25,7 @@ fn read(c: &mut Criterion) {
     });
     c.bench_function("row/read/begin-to-commit-typed", |b| {
         b.iter(|| {
-            let key = random.below(HOT_ROWS);
+            let key = random.u64(..HOT_ROWS);
             let tx = db.begin().expect("a free slot");
             let row = tx.get(&rows, &key).expect("a row");
             tx.commit().expect("a read-only commit");
@@ -67,10 +68,10 @@ fn read_cold(c: &mut Criterion) {
     let mut group = c.benchmark_group("row/read");
     group.throughput(Throughput::Elements(GROUP));
     for (id, together) in [("16-cold", false), ("16-cold-together", true)] {
-        let mut random = Random::new(3);
+        let mut random = Rng::with_seed(3);
         group.bench_function(id, |b| {
             b.iter(|| {
-                let keys: [u64; GROUP as usize] = std::array::from_fn(|_| random.below(n));
+                let keys: [u64; GROUP as usize] = std::array::from_fn(|_| random.u64(..n));
                 let tx = db.begin().expect("a free slot");
                 if together {
                     black_box(tx.get_many(&rows, &keys).expect("rows"));
@@ -176,12 +177,12 @@ fn scan(c: &mut Criterion) {
     let n = if is_smoke() { HOT_ROWS } else { 20 * HOT_ROWS };
     let (fixture, rows) = Fixture::with_rows(n);
     let db = fixture.db();
-    let mut random = Random::new(2);
+    let mut random = Rng::with_seed(2);
     let mut group = c.benchmark_group("row/scan");
     group.throughput(Throughput::Elements(RANGE));
     group.bench_function("100-rows", |b| {
         b.iter(|| {
-            let from = random.below(n - RANGE);
+            let from = random.u64(..n - RANGE);
             let tx = db.begin().expect("a free slot");
             let mut sum = 0;
             let (first, last) = (from.to_be_bytes(), (from + RANGE - 1).to_be_bytes());
@@ -198,7 +199,7 @@ fn scan(c: &mut Criterion) {
     for (id, backward) in [("100-rows-cursor", false), ("100-rows-cursor-backward", true)] {
         group.bench_function(id, |b| {
             b.iter(|| {
-                let from = random.below(n - RANGE);
+                let from = random.u64(..n - RANGE);
                 let tx = db.begin().expect("a free slot");
                 let cursor = tx.range(&rows, from..from + RANGE).expect("a table");
                 let first = |row: Result<(u64, [u8; benches::ROW]), _>| u32::from(row.expect("a row").1[0]);

@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-use benches::{Fixture, HOT_ROWS, ROWS, Random, row};
+use benches::{Fixture, HOT_ROWS, ROWS, row};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use fastrand::Rng;
 use storage::{Durability, Table};
 
 /// Measures transactions from begin to commit.
 fn commit(c: &mut Criterion) {
     let (fixture, rows) = Fixture::with_rows(HOT_ROWS);
     let db = fixture.db();
-    let mut random = Random::new(3);
+    let mut random = Rng::with_seed(3);
     c.bench_function("txn/commit/empty", |b| {
         b.iter(|| db.begin().expect("a free slot").commit_async().expect("an empty commit"));
     });
@@ -18,7 +19,7 @@ fn commit(c: &mut Criterion) {
     c.bench_function("txn/commit/one-update", |b| {
         b.iter(|| {
             stamp += 1;
-            let key = random.below(HOT_ROWS).to_be_bytes();
+            let key = random.u64(..HOT_ROWS).to_be_bytes();
             let mut tx = db.begin().expect("a free slot");
             tx.raw_mut().update(&rows, &key, |row| row[..8].copy_from_slice(&stamp.to_le_bytes())).expect("a row");
             tx.commit_async().expect("an open log")
@@ -27,7 +28,7 @@ fn commit(c: &mut Criterion) {
     c.bench_function("txn/commit/one-update-typed", |b| {
         b.iter(|| {
             stamp += 1;
-            let key = random.below(HOT_ROWS);
+            let key = random.u64(..HOT_ROWS);
             let mut tx = db.begin().expect("a free slot");
             tx.update(&rows, &key, &row(stamp)).expect("a row");
             tx.commit().expect("an open log");
@@ -36,7 +37,7 @@ fn commit(c: &mut Criterion) {
     c.bench_function("txn/rollback/one-update", |b| {
         b.iter(|| {
             stamp += 1;
-            let key = random.below(HOT_ROWS).to_be_bytes();
+            let key = random.u64(..HOT_ROWS).to_be_bytes();
             let mut tx = db.begin().expect("a free slot");
             tx.raw_mut().update(&rows, &key, |row| row[..8].copy_from_slice(&stamp.to_le_bytes())).expect("a row");
             tx.rollback().expect("pages in memory")
@@ -68,7 +69,7 @@ fn append(c: &mut Criterion) {
     let db = fixture.db();
     let wide = db.table(&WIDE).expect("a new table");
     db.transact(|tx| (0..N).try_for_each(|key| tx.insert(&wide, &key, &vec![0; 3000]))).expect("space");
-    let mut random = Random::new(4);
+    let mut random = Rng::with_seed(4);
     let mut stamp = 0u8;
     let mut group = c.benchmark_group("log/append");
     for bytes in [8usize, 128, 1024, 3000] {
@@ -76,7 +77,7 @@ fn append(c: &mut Criterion) {
         group.bench_function(BenchmarkId::from_parameter(format!("update-{bytes}")), |b| {
             b.iter(|| {
                 stamp = stamp.wrapping_add(1);
-                let key = random.below(N).to_be_bytes();
+                let key = random.u64(..N).to_be_bytes();
                 let mut tx = db.begin().expect("a free slot");
                 tx.raw_mut().update(&wide, &key, |row| row[..bytes].fill(stamp)).expect("a row");
                 tx.commit_async().expect("an open log")

@@ -108,26 +108,6 @@ pub fn row(key: u64) -> [u8; ROW] {
     row
 }
 
-/// Generator of pseudo-random numbers, which are the same in every run (splitmix64).
-#[derive(Clone, Debug)]
-pub struct Random(u64);
-
-impl Random {
-    /// Creates a generator with a seed.
-    pub fn new(seed: u64) -> Random {
-        Random(seed)
-    }
-
-    /// Returns the next number below `n`.
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((u128::from(z ^ z >> 31) * u128::from(n)) >> 64) as u64
-    }
-}
-
 /// Measures `iterations` calls of `operation`, inside transactions of [`PER_TRANSACTION`] calls each. The duration excludes
 /// the begin and the commit of the transactions. The argument of `operation` is the number of the call within its
 /// transaction.

@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use fastrand::Rng;
 use storage::Durability;
 use tpcc_core::peers::{self, MixPlan};
 
 use super::work::{self, INSERTS, ROWS, TABLES, measure_batches};
 use super::{Engine, Operation};
-use crate::Random;
 
 /// Engine under measurement.
 pub trait Subject {
@@ -114,7 +114,7 @@ impl<E: Engine + 'static> Subject for Instance<E> {
 
     fn measure(&mut self, operation: Operation, round: u64, limit: Duration) -> Result<f64, String> {
         let seed = 100 * round + operation as u64;
-        let mut random = Random::new(seed);
+        let mut random = Rng::with_seed(seed);
         let rows = self.rows;
         match operation {
             Operation::Mix => return self.standard_mix(1, round, limit),
@@ -129,12 +129,12 @@ impl<E: Engine + 'static> Subject for Instance<E> {
         let measured = peer.session().and_then(|session| {
             let session = &session;
             measure_batches(limit, || match operation {
-                Operation::Read => work::read(session, random.below(rows)),
+                Operation::Read => work::read(session, random.u64(..rows)),
                 Operation::ReadMany => work::read_many(session, rows, &mut random),
-                Operation::Update => work::update(session, || random.below(rows), crate::PER_TRANSACTION),
+                Operation::Update => work::update(session, || random.u64(..rows), crate::PER_TRANSACTION),
                 Operation::Insert => work::insert(session, next),
-                Operation::Scan => work::scan(session, random.below(rows - 100)),
-                _ => work::update(session, || random.below(rows), 1),
+                Operation::Scan => work::scan(session, random.u64(..rows - 100)),
+                _ => work::update(session, || random.u64(..rows), 1),
             })
         });
         measured.map_err(|error| error_message::<E>(&error))

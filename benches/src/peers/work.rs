@@ -3,9 +3,10 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
+use fastrand::Rng;
 use tpcc_core::peers::{Access, Peer, PeerError, PeerSession, PeerTransaction};
 
-use crate::{PER_TRANSACTION, ROW, Random, row};
+use crate::{PER_TRANSACTION, ROW, row};
 
 /// Names of the tables of all operations except the standard mix, by table number.
 pub(super) const TABLES: [&str; 2] = ["rows", "inserts"];
@@ -101,10 +102,10 @@ pub(super) fn read<S: PeerSession>(session: &S, key: u64) -> Result<u64, S::Erro
 }
 
 /// Reads a thousand rows in a transaction.
-pub(super) fn read_many<S: PeerSession>(session: &S, rows: u64, random: &mut Random) -> Result<u64, S::Error> {
+pub(super) fn read_many<S: PeerSession>(session: &S, rows: u64, random: &mut Rng) -> Result<u64, S::Error> {
     let mut tx = session.begin(Access::Read)?;
     for _ in 0..PER_TRANSACTION {
-        std::hint::black_box(tx.read(ROWS, &random.below(rows).to_be_bytes(), |row| row[0])?);
+        std::hint::black_box(tx.read(ROWS, &random.u64(..rows).to_be_bytes(), |row| row[0])?);
     }
     tx.commit()?;
     Ok(PER_TRANSACTION)
@@ -157,11 +158,11 @@ pub(super) fn two_writers<P: Peer>(peer: &P, rows: u64, limit: Duration, seed: u
     let start = Instant::now();
     let writer = |number: u64| -> Result<u64, P::Error> {
         let session = peer.session()?;
-        let mut random = Random::new(seed + number);
+        let mut random = Rng::with_seed(seed + number);
         let half = rows / 2;
         let mut commits = 0;
         while start.elapsed() < limit {
-            let key = number * half + random.below(half);
+            let key = number * half + random.u64(..half);
             match update(&session, || key, 1) {
                 Ok(_) => commits += 1,
                 Err(error) if error.is_conflict() => {}
