@@ -8,6 +8,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Instant;
 
+use fastrand::Rng;
 use sched_steps::team::Operations;
 use sched_steps::{Executor, fiber};
 #[cfg(test)]
@@ -176,7 +177,7 @@ fn run_fiber(
     progress: &FetchProgress,
 ) -> Result<u64, TxnError> {
     let release = ReleaseOnExit(progress);
-    let mut random = number as u64;
+    let mut random = Rng::with_seed(number as u64);
     let mut other_lines = 0;
     let mut sum = 0;
     // Total number of finished fetches at which the current round ends.
@@ -192,10 +193,8 @@ fn run_fiber(
                 filler::run();
                 other_lines += filler::LINES;
             }
-            // Linear congruential generator of full period: the multiplier is 1 modulo 4, the increment is odd.
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(2 * number as u64 + 1);
-            let key = (u128::from(random) * u128::from(ROWS)) >> 64;
-            let found = tx.raw().read(rows, &(key as u64).to_be_bytes(), |row| u64::from(row[0]))?;
+            let key = random.u64(..ROWS);
+            let found = tx.raw().read(rows, &key.to_be_bytes(), |row| u64::from(row[0]))?;
             sum += found.unwrap_or(0);
             round += plan.threads as u64;
             progress.finished_fetches.set(progress.finished_fetches.get() + 1);
