@@ -1,39 +1,34 @@
-//! Random number generator (SplitMix64). Its code is short, and it yields the same numbers on every machine.
+//! Random number generator of seeds and cases.
 
 /// Random number generator.
 #[derive(Clone, Debug)]
-pub(crate) struct Rng(u64);
+pub(crate) struct Rng(fastrand::Rng);
 
 impl Rng {
     /// Creates the generator of a seed. Generators of adjacent seeds yield unrelated numbers.
     pub(crate) fn new(seed: u64) -> Rng {
-        Rng(seed)
+        // Without the fork, the first numbers of adjacent seeds are correlated.
+        Rng(fastrand::Rng::with_seed(seed).fork())
     }
 
     /// Creates the generator for one case of a campaign. Its numbers are independent of the numbers in other cases.
     pub(crate) fn of_case(seed: u64, case: u64) -> Rng {
-        let mut rng = Rng(seed ^ case.wrapping_mul(0xA24B_AED4_963E_E407));
-        rng.next();
-        rng
+        Rng::new(Rng::new(seed).next() ^ case)
     }
 
     /// Creates another generator, seeded from this one.
     pub(crate) fn split(&mut self) -> Rng {
-        Rng(self.next())
+        Rng(self.0.fork())
     }
 
     /// Returns the next number.
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
+        self.0.u64(..)
     }
 
     /// Returns a number below `limit`; 0 if `limit` is 0.
     pub(crate) fn below(&mut self, limit: u64) -> u64 {
-        if limit == 0 { 0 } else { self.next() % limit }
+        self.0.u64(..limit.max(1))
     }
 
     /// Returns a valid index of a non-empty slice with `len` elements.
@@ -53,6 +48,8 @@ impl Rng {
 
     /// Returns a vector of `n` random bytes.
     pub(crate) fn bytes(&mut self, n: usize) -> Vec<u8> {
-        (0..n).map(|_| self.next() as u8).collect()
+        let mut bytes = vec![0; n];
+        self.0.fill(&mut bytes);
+        bytes
     }
 }

@@ -8,6 +8,7 @@ use super::CampaignPlan;
 use super::report::{Progress, Report};
 use super::seeds::{self, SeedResult};
 use crate::sim::panics::catch_panic;
+use crate::sim::rng::Rng;
 
 /// Number of programs of a seed.
 const PROGRAMS: u64 = 20;
@@ -17,7 +18,7 @@ pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
     seeds::run_seeds(plan, progress, |seed| {
         let mut seed_result = SeedResult { cases: PROGRAMS, ..SeedResult::default() };
         for program in 0..PROGRAMS {
-            let drawn = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(program);
+            let drawn = Rng::of_case(seed, program).next();
             let ran = catch_panic(|| testing::program(drawn));
             if let Err(what) = ran.and_then(|ran| ran.unwrap_or(Ok(0))) {
                 seed_result.fail("fibers", plan.scheduler, seed, format!("seed {seed}, program {drawn}: {what}"));
