@@ -3,8 +3,8 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use storage::disk::MemDisk;
-use storage::{Database, Transaction};
+use storage::disk::{Crash, MemDisk, SimDisk};
+use storage::{Database, Transaction, TxnError};
 
 use crate::common::{NUMBERS, open, small};
 
@@ -12,22 +12,30 @@ use crate::common::{NUMBERS, open, small};
 const ENOUGH: u64 = 40;
 
 /// Updates row `a` while another transaction updates row `b` between the read and the write of row `a`.
+fn try_contend(db: &Database, a: u64, b: u64) -> Result<(), TxnError> {
+    let mut other = db.begin()?;
+    let mut tx = db.begin()?;
+    let mut disturbed = Ok(());
+    increment(&mut tx, a, || disturbed = increment(&mut other, b, || ()))?;
+    disturbed?;
+    tx.commit()?;
+    other.commit()
+}
+
 fn contend(db: &Database, a: u64, b: u64) {
-    let mut other = db.begin().unwrap();
-    let mut tx = db.begin().unwrap();
-    increment(&mut tx, a, || increment(&mut other, b, || ()));
-    tx.commit().unwrap();
-    other.commit().unwrap();
+    try_contend(db, a, b).unwrap();
 }
 
 /// Adds one to a row. Calls `meanwhile` between the read and the write of the row.
-fn increment(tx: &mut Transaction<'_>, key: u64, meanwhile: impl FnOnce()) {
+fn increment(tx: &mut Transaction<'_>, key: u64, meanwhile: impl FnOnce()) -> Result<(), TxnError> {
     let add = |number: &mut [u8], _: &[u8]| {
         meanwhile();
         let next = u64::from_le_bytes((&*number).try_into().unwrap()) + 1;
         number.copy_from_slice(&next.to_le_bytes());
     };
-    tx.raw_mut().update_head(&NUMBERS, &key.to_be_bytes(), 8, add).unwrap().unwrap();
+    let found = tx.raw_mut().update_head(&NUMBERS, &key.to_be_bytes(), 8, add)?;
+    assert!(found.is_some());
+    Ok(())
 }
 
 fn with_rows(db: &Database, rows: u64) {
@@ -90,7 +98,7 @@ fn all_of_many_hot_rows_are_divided() {
 
 #[test]
 fn contended_leaves_are_not_merged_at_once_and_survive_a_restart() {
-    let disk = storage::disk::SimDisk::new(7);
+    let disk = SimDisk::new(7);
     let db = open(&disk);
     with_rows(&db, 8);
     for _ in 0..ENOUGH {
@@ -109,4 +117,30 @@ fn contended_leaves_are_not_merged_at_once_and_survive_a_restart() {
     let db = open(&disk);
     assert_eq!(db.transact(|tx| tx.get(&NUMBERS, &2)).unwrap(), Some(2 * ENOUGH + 1));
     is_whole(&db);
+}
+
+#[test]
+fn a_crash_around_a_split_for_contention_loses_nothing() {
+    let (mut split, mut unsplit) = (0, 0);
+    for seed in 0..150 {
+        let disk = SimDisk::new(seed);
+        let db = open(&disk);
+        with_rows(&db, 8);
+        disk.power_off_after(2 * seed);
+        let pairs = (0..2 * ENOUGH).map(|i| if i % 2 == 0 { (2, 5) } else { (5, 2) });
+        let committed = pairs.map_while(|(a, b)| try_contend(&db, a, b).ok()).count() as u64;
+        if splits(&db) > 0 {
+            split += 1
+        } else {
+            unsplit += 1
+        }
+        std::mem::forget(db);
+        let db = open(&disk.crash(Crash::Random(seed)));
+        for key in [2, 5] {
+            let value = db.transact(|tx| tx.get(&NUMBERS, &key)).unwrap().unwrap();
+            assert!((committed..=committed + 1).contains(&value), "seed {seed}: {value} after {committed} commits");
+        }
+        is_whole(&db);
+    }
+    assert!(split > 10 && unsplit > 10, "crashes after a split: {split}, before it: {unsplit}");
 }

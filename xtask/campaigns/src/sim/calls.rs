@@ -104,6 +104,8 @@ impl DatabaseCall {
             DatabaseCall::Stats => {
                 let (one, two) = (db.stats(), db.stats());
                 assert!(two.log_bytes >= one.log_bytes && two.checkpoints >= one.checkpoints, "counters go back");
+                let split_unreported = db.contention().iter().any(|of| of.leaves_contended < of.splits_for_contention);
+                assert!(!split_unreported, "a leaf was split that no writer reported");
                 Ok(())
             }
             DatabaseCall::Names => {
