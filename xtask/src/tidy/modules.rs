@@ -20,12 +20,13 @@ pub(super) fn check(tree: &Tree, code: &Code, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Returns true if a file is a target by its location: each file directly in a folder of tests, benchmarks or examples is
-/// one, and so is `main.rs` in a subfolder. Other files in subfolders belong to the targets that declare them as modules.
+/// Returns true if a file is a target by its location: each file directly in a folder of tests, benchmarks, examples or
+/// programs is one, and so is `main.rs` in a subfolder. Other files in subfolders belong to the targets that declare them
+/// as modules.
 fn is_target(tree: &Tree, path: &str) -> bool {
     let Some((folder, name)) = path.rsplit_once('/') else { return false };
     let place = |folder: &str| ["tests", "benches", "examples"].iter().any(|p| folder.ends_with(&format!("/{p}")));
-    if place(folder) && !folder.contains("/src/") {
+    if place(folder) && !folder.contains("/src/") || folder.ends_with("/src/bin") {
         return true;
     }
     let Some((above, shared)) = folder.rsplit_once('/') else { return false };
@@ -72,6 +73,7 @@ mod tests {
             ("crates/x/tests/crash/torn.rs", ""),
             ("crates/x/tests/crash/gone.rs", ""),
             ("benches/benches/hop.rs", ""),
+            ("benches/src/bin/hop.rs", ""),
         ];
         assert_eq!(dead(&files), ["crates/x/tests/crash/gone.rs", "crates/x/tests/lost/mod.rs"]);
     }

@@ -20,12 +20,13 @@ pub mod terminal;
 mod tests;
 mod worker_terminals;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use sched_steps::team::Statistics;
 
+use crate::workload::counters::LeafCounters;
 use crate::workload::database::RegionReport;
 use crate::workload::engine::{Engine, EngineFigures, OpenTransaction, Session};
 use crate::workload::generate::Random;
@@ -125,6 +126,8 @@ pub struct RunResult {
     pub failure: Option<String>,
     /// Counters of the engine over the measurement.
     pub figures: EngineFigures,
+    /// Counters of contended leaves by table, since the engine was opened. Empty for an engine without leaves.
+    pub leaves: BTreeMap<String, LeafCounters>,
     /// Statistics of sibling groups; `None` without sibling groups.
     pub siblings: Option<SiblingFigures>,
     /// Hardware and operating system counts of the workers; `None` unless requested.
@@ -397,6 +400,7 @@ pub fn run<E: Engine>(
             interrupted,
             failure,
             figures,
+            leaves: engine.leaves(),
             siblings: None,
             counted,
             stacks,

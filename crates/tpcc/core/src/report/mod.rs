@@ -25,7 +25,7 @@ use crate::driver::measure::{KindStats, Times};
 use crate::driver::{RunResult, Sample};
 use crate::workload::check::Audit;
 use crate::workload::counters::{
-    Counters, GeneratorCounters, LogCounters, OperationCounters, PoolCounters, TeamCounters,
+    Counters, GeneratorCounters, LeafCounters, LogCounters, OperationCounters, PoolCounters, TeamCounters,
 };
 use crate::workload::database::RegionReport;
 use crate::workload::engine::EngineFigures;
@@ -162,6 +162,7 @@ pub fn run(
         log: log(&measured.figures, stats.completed()),
         pool: measured.figures.pool.map(|counters| model::Pool { hit_rate: hit_rate(&counters), counters }),
         latches: measured.figures.latches,
+        leaf: leaf(&measured.leaves),
         events: measured.counted.as_ref().map(counters),
         large_pages,
         peak_rss_bytes: machine::peak_rss_bytes(),
@@ -170,6 +171,15 @@ pub fn run(
         pacing: pacing::paced(measured, config.warehouses.unwrap_or(1)),
         config,
     }
+}
+
+/// Returns the contention for leaves, of all tables and of each table with contention; `None` for an engine without leaves.
+fn leaf(tables: &BTreeMap<String, LeafCounters>) -> Option<model::Leaf> {
+    let mut all = LeafCounters::default();
+    tables.values().for_each(|table| all.add(table));
+    let contended = tables.iter().filter(|(_, counters)| counters.contended > 0);
+    let tables_contended = contended.map(|(name, counters)| (name.clone(), *counters)).collect();
+    (!tables.is_empty()).then_some(model::Leaf { counters: all, tables: tables_contended })
 }
 
 /// Reports the requested and provided large pages of the memory regions of `engine`, of the program's code and of the

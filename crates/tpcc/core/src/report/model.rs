@@ -12,8 +12,8 @@ use super::build;
 use super::machine::Machine;
 use super::pacing::PacedRun;
 use crate::workload::counters::{
-    KindCounters, LatchCounters, LogCounters, OperationCounters, PoolCounters, SpeculationCounters, TeamCounters,
-    WorkCounters,
+    KindCounters, LatchCounters, LeafCounters, LogCounters, OperationCounters, PoolCounters, SpeculationCounters,
+    TeamCounters, WorkCounters,
 };
 
 /// `$id` of the schema of a command's object.
@@ -558,6 +558,8 @@ pub struct Run {
     pub pool: Option<Pool>,
     /// Latch statistics; null without superlatches (`--latches super`).
     pub latches: Option<LatchCounters>,
+    /// Contention for leaves since the database was opened; null for an engine without leaves.
+    pub leaf: Option<Leaf>,
     /// Hardware and operating system counters; null without `--counters on`.
     #[serde(rename = "counters")]
     pub events: Option<EventCounters>,
@@ -569,6 +571,17 @@ pub struct Run {
     pub check: Check,
     /// Number of rows of each table, from the check; null if not checked.
     pub rows: Option<BTreeMap<String, u64>>,
+}
+
+/// Contention for leaves: writers of different rows of one leaf.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(any(test, feature = "schemas"), derive(JsonSchema))]
+pub struct Leaf {
+    /// Counters of all tables.
+    #[serde(flatten)]
+    pub counters: LeafCounters,
+    /// Counters of each table with contention.
+    pub tables: BTreeMap<String, LeafCounters>,
 }
 
 /// Object that `tpcc load --json` writes.
@@ -757,6 +770,7 @@ mod tests {
         listed::<LogCounters>(&schema, "/$defs/Log");
         listed::<PoolCounters>(&schema, "/$defs/Pool");
         listed::<LatchCounters>(&schema, "/$defs/LatchCounters");
+        listed::<LeafCounters>(&schema, "/$defs/Leaf");
         listed::<SpeculationCounters>(&schema, "/$defs/SpeculationCounters");
         listed::<TeamCounters>(&schema, "/$defs/Steps");
         listed::<OperationCounters>(&schema, "/$defs/TeamOperation");

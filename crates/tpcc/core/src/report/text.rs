@@ -96,6 +96,10 @@ fn write_run(to: &mut String, run: &model::Run, checked: Option<&Audit>) -> std:
         let shown: Vec<_> = latches.shown().collect();
         writeln!(to, "latches   {}", shown.join(", "))?;
     }
+    if let Some(leaf) = run.leaf.as_ref().filter(|leaf| leaf.counters.contended > 0) {
+        let shown: Vec<_> = leaf.counters.shown().collect();
+        writeln!(to, "leaves    {}", shown.join(", "))?;
+    }
     let memory = run.peak_rss_bytes.map_or("not available".to_owned(), |b| format!("{} MiB", grouped(b >> 20)));
     match &run.pool {
         Some(pool) => {

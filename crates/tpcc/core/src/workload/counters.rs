@@ -106,6 +106,14 @@ counters! {
             Wording::NonZero("hot latch", "without reader words");
     }
 
+    /// Counters of the leaves that writers contend for, since the database was opened.
+    LeafCounters {
+        contended: "writes", "Writes that found their leaf latched or changed by another writer, and searched again.",
+            Wording::NonZero("write", "found the leaf taken");
+        split_for_contention: "leaves", "Leaves split because writers of different rows contended for them.",
+            Wording::NonZero("split", "for contention");
+    }
+
     /// Counters of speculation: loops that run ahead of their transaction.
     SpeculationCounters {
         ahead: "transactions", "Transactions whose loop ran ahead of them.", Wording::ValueName("ran ahead");

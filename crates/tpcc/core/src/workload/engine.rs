@@ -1,8 +1,12 @@
 //! Interface of an engine to the driver: a session for each worker, transactions that end with a ticket, and tickets that
 //! become durable.
 
+use std::collections::BTreeMap;
+
 use crate::workload::abort::EngineError;
-use crate::workload::counters::{Counters, LatchCounters, LogCounters, PoolCounters, SpeculationCounters};
+use crate::workload::counters::{
+    Counters, LatchCounters, LeafCounters, LogCounters, PoolCounters, SpeculationCounters,
+};
 use crate::workload::generate::input::Input;
 use crate::workload::ops::{Ops, Read};
 use crate::workload::txn::{self, Scratch, StepOrder, TxnResult};
@@ -37,6 +41,11 @@ pub trait Engine: Sync {
 
     /// Returns the counters since the engine was opened. Called once a second and at both ends of the measured time.
     fn figures(&self) -> EngineFigures;
+
+    /// Returns the counters of contended leaves by table, since the engine was opened. Empty for an engine without leaves.
+    fn leaves(&self) -> BTreeMap<String, LeafCounters> {
+        BTreeMap::new()
+    }
 }
 
 /// A worker's connection to the engine.

@@ -157,6 +157,7 @@ pub fn run<E: Engine>(
             interrupted,
             failure,
             figures,
+            leaves: engine.leaves(),
             siblings: None,
             counted: None,
             stacks: None,

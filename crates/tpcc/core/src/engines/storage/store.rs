@@ -1,5 +1,6 @@
 //! Implementation of the engine traits on a [`storage::Database`]: sessions, transactions and record operations.
 
+use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 
 use arrayvec::ArrayVec;
@@ -9,7 +10,7 @@ use zerocopy::FromBytes;
 use super::codec::{bytes_of, extract, key_of, row_mut, row_of};
 use super::fiber_hook::StoreHook;
 use crate::workload::abort::{Abort, AbortCause, EngineError};
-use crate::workload::counters::{LatchCounters, LogCounters, PoolCounters};
+use crate::workload::counters::{LatchCounters, LeafCounters, LogCounters, PoolCounters};
 use crate::workload::engine::{Engine, EngineFigures, OpenTransaction, Session, Ticket};
 use crate::workload::ops::{Direction, Ops, Read};
 use crate::workload::schema::parts::{ColdPart, Part};
@@ -207,6 +208,17 @@ impl Engine for Store {
             }),
             speculation: None,
         }
+    }
+
+    fn leaves(&self) -> BTreeMap<String, LeafCounters> {
+        let tables = self.db.contention().into_iter();
+        tables
+            .map(|of| {
+                let counters =
+                    LeafCounters { contended: of.leaves_contended, split_for_contention: of.splits_for_contention };
+                (of.table, counters)
+            })
+            .collect()
     }
 }
 

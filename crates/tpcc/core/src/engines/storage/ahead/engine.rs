@@ -1,5 +1,6 @@
 //! Engine with speculative execution: its sessions run the loops of transactions ahead of the transactions.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use parking_lot::Mutex;
@@ -8,7 +9,7 @@ use speculate::Options;
 use super::loops::{Loops, TransactionLoop};
 use super::selector::LoopSelector;
 use crate::engines::storage::store::{Store, StoreError, StoreSession, StoreTransaction};
-use crate::workload::counters::{Counters, SpeculationCounters};
+use crate::workload::counters::{Counters, LeafCounters, SpeculationCounters};
 use crate::workload::engine::{Engine, EngineFigures, OpenTransaction, Session, Ticket};
 use crate::workload::generate::deck::Kind;
 use crate::workload::generate::input::Input;
@@ -69,6 +70,10 @@ impl Engine for AheadStore<'_> {
 
     fn figures(&self) -> EngineFigures {
         EngineFigures { speculation: Some(*self.shared_counters.lock()), ..self.store.figures() }
+    }
+
+    fn leaves(&self) -> BTreeMap<String, LeafCounters> {
+        self.store.leaves()
     }
 }
 
