@@ -30,8 +30,15 @@ const FOR_MIRI: [&str; 8] =
     ["page::", "table::codec", "latch::", "log::record", "log::ring", "base::", "lock::tests", "buffer::arena"];
 
 /// Name filters of the tests that Miri cannot run, or that take several minutes or more under Miri.
-const NOT_FOR_MIRI: [&str; 5] =
-    ["timing", "base::lane", "lock::tests::fibers", "lock::tests::stress", "records::every_"];
+const NOT_FOR_MIRI: [&str; 7] = [
+    "timing",
+    "base::lane",
+    "lock::tests::fibers",
+    "lock::tests::stress",
+    "records::every_",
+    "many_writes_become_one_table_lock",
+    "reads_under_ix_escalate",
+];
 
 /// Name filters of the tests of `itas` that take several minutes or more under Miri, and of one test whose panics leak their
 /// payloads on purpose.
