@@ -3,7 +3,7 @@
 //! 1. Remove ghost records that no transaction needs: a sweep through all trees, and steps of the purge service until
 //!    no step has work. Both free pages.
 //! 2. Move pages, beginning with the last page of the file, each by one structure change (`btree/compact.rs`). Each
-//!    move lowers the allocator's end.
+//!    move lowers the allocator's end. Repeat both steps until they free nothing.
 //! 3. Discard frames of pages beyond the end, write all dirty pages and take a checkpoint; repeat until the start of
 //!    redo lies after the last log record about a page beyond the end.
 //! 4. Truncate the file.
@@ -29,6 +29,8 @@ use crate::txn::transaction::Txn;
 const PIECE: usize = 64;
 /// Maximum number of attempts to move one page. If all fail, other threads change the end of the file too fast.
 const TRIES: usize = 10_000;
+/// Maximum number of repetitions of steps 1 and 2. If other threads delete rows all the time, there is always more to free.
+const PASSES: usize = 16;
 /// Maximum number of checkpoints in step 3.
 const CHECKPOINTS: usize = 100;
 
@@ -66,27 +68,34 @@ impl Database {
         let bytes = || u64::from(self.engine.pool.file_pages()) * PAGE_SIZE as u64;
         let mut compacted = Compacted { before: bytes(), ..Compacted::default() };
         if turn.state().is_some() {
-            self.background.purge_all()?;
-            compacted.moved = self.move_pages()?;
+            // A merge can make two pages small enough for a merge that were too full before.
+            for _ in 0..PASSES {
+                self.background.purge_all()?;
+                let (moved, freed) = self.move_pages()?;
+                compacted.moved += moved;
+                if moved + freed == 0 {
+                    break;
+                }
+            }
             self.cut_file()?;
         }
         compacted.after = bytes();
         Ok(compacted)
     }
 
-    /// Step 2: moves pages. Returns the number of moved pages.
-    fn move_pages(&self) -> Result<u64, TxnError> {
+    /// Step 2: moves pages. Returns the number of pages that were moved, and of those at the end that were free.
+    fn move_pages(&self) -> Result<(u64, u64), TxnError> {
         let mut compactor = Compactor::new();
-        let (mut moved, mut tries) = (0, 0);
+        let (mut moved, mut freed, mut tries) = (0, 0, 0);
         'pieces: loop {
             self.engine.poison.check()?;
-            let Some(mut txn) = self.engine.begin_alone(SystemPurpose::Compact)? else { return Ok(moved) };
+            let Some(mut txn) = self.engine.begin_alone(SystemPurpose::Compact)? else { return Ok((moved, freed)) };
             let mut shared: Option<Index> = None;
             for _ in 0..PIECE {
                 let step = self.one_page(&mut compactor, &mut txn, &mut shared)?;
                 match step {
                     PageStep::Moved => (moved, tries) = (moved + 1, 0),
-                    PageStep::Freed => tries = 0,
+                    PageStep::Freed => (freed, tries) = (freed + 1, 0),
                     PageStep::OtherTable => continue 'pieces,
                     PageStep::Again if tries < TRIES => {
                         tries += 1;
@@ -94,7 +103,7 @@ impl Database {
                         self.pause(Duration::from_micros(50));
                         continue 'pieces;
                     }
-                    PageStep::Again | PageStep::End => return Ok(moved),
+                    PageStep::Again | PageStep::End => return Ok((moved, freed)),
                 }
             }
         }
