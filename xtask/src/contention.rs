@@ -1,9 +1,11 @@
 //! `cargo xtask contention`: measures two threads that write beside each other. Builds the program of `benches` and runs it.
 
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use clap::Args;
+
+use crate::programs;
 
 /// Flags of `cargo xtask contention`.
 #[derive(Debug, Args)]
@@ -18,20 +20,12 @@ pub(crate) struct ContentionFlags {
 
 /// Runs the command.
 pub(crate) fn run(flags: &ContentionFlags) -> ExitCode {
-    let mut command = Command::new("cargo");
-    command.args(["run", "--quiet", "--release", "--package", "benches", "--bin", "contention"]);
-    command.args(["--features", "contention", "--"]);
+    let mut command = programs::of_benches("contention", "contention");
     if let Some(rounds) = flags.rounds {
         command.args(["--rounds", &rounds.to_string()]);
     }
     if let Some(file) = &flags.json {
         command.arg("--json").arg(file);
     }
-    match command.status() {
-        Ok(status) => ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)),
-        Err(error) => {
-            eprintln!("error: cargo cannot be run: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    programs::run(&mut command)
 }

@@ -5,6 +5,7 @@ mod contention;
 mod dist;
 mod peers;
 mod picture;
+mod programs;
 mod tidy;
 
 use std::process::ExitCode;

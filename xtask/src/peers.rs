@@ -2,9 +2,11 @@
 //! engines, and runs it. Rules and results are in `benches/PEERS.md`.
 
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use clap::Args;
+
+use crate::programs;
 
 /// Names of the engines, and the feature of `benches` that each requires.
 const ENGINES: [(&str, &str); 6] = [
@@ -43,9 +45,8 @@ pub(crate) fn run(flags: &PeersFlags) -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let mut command = Command::new("cargo");
-    command.args(["run", "--quiet", "--release", "--package", "benches", "--bin", "peers", "--features", &features]);
-    command.arg("--").args(["--engines", &flags.engines.join(",")]);
+    let mut command = programs::of_benches("peers", &features);
+    command.args(["--engines", &flags.engines.join(",")]);
     if flags.quick {
         command.arg("--quick");
     }
@@ -55,13 +56,7 @@ pub(crate) fn run(flags: &PeersFlags) -> ExitCode {
     if let Some(file) = &flags.json {
         command.arg("--json").arg(file);
     }
-    match command.status() {
-        Ok(status) => ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)),
-        Err(error) => {
-            eprintln!("error: cargo cannot be run: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    programs::run(&mut command)
 }
 
 /// Returns the list of features that these engines require.
