@@ -6,7 +6,9 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use storage::{Database, Durability, OpenTable, Options, RunTimeName, Table, TxnError};
+use storage::{Database, Durability, OpenTable, RunTimeName, Table, TxnError};
+
+use super::Fixture;
 
 /// Size of a row, in bytes.
 pub const ROW: usize = 88;
@@ -31,11 +33,10 @@ pub enum Placement {
     FarLeaves,
 }
 
-/// A database for the measurements, in a directory of its own, which is removed on drop.
+/// A database for the measurements.
 #[derive(Debug)]
 pub struct Contention {
-    db: Option<Database>,
-    directory: std::path::PathBuf,
+    fixture: Fixture,
     tables: AtomicUsize,
 }
 
@@ -45,14 +46,11 @@ impl Contention {
     /// # Errors
     /// Message for the user if the database cannot be opened.
     pub fn open() -> Result<Contention, String> {
-        let directory = std::env::temp_dir().join(format!("lockstep-contention-{}", std::process::id()));
-        let options = Options::new().buffer_pool(1 << 30).durability(Durability::Async).checkpoint_every(256 << 20);
-        let db = options.open(&directory).map_err(|error| format!("{}: {error}", directory.display()))?;
-        Ok(Contention { db: Some(db), directory, tables: AtomicUsize::new(0) })
+        Ok(Contention { fixture: Fixture::open(Durability::Async, 1 << 30)?, tables: AtomicUsize::new(0) })
     }
 
     fn db(&self) -> &Database {
-        self.db.as_ref().expect("open until dropped")
+        self.fixture.db()
     }
 
     /// Creates a table with rows of the keys `0..rows`. Each measurement uses a table of its own, so that it also measures
@@ -217,14 +215,6 @@ impl Contention {
             threads.into_iter().try_for_each(|thread| thread.join().expect("operations do not panic"))
         })?;
         Ok(begin.elapsed().as_secs_f64() * 1e6 / repeats as f64)
-    }
-}
-
-impl Drop for Contention {
-    fn drop(&mut self) {
-        drop(self.db.take());
-        // Files that cannot be removed stay in the system's temporary directory, so an error is ignored.
-        let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
 

@@ -48,16 +48,20 @@ impl Fixture {
     /// # Panics
     /// Panics if the database cannot be opened.
     pub fn new(durability: Durability) -> Fixture {
-        Fixture::with_pool(durability, 1 << 30)
+        Fixture::open(durability, 1 << 30).unwrap_or_else(|why| panic!("{why}"))
     }
 
-    fn with_pool(durability: Durability, pool_bytes: u64) -> Fixture {
+    /// Opens an empty database with a buffer pool of `pool_bytes` bytes.
+    ///
+    /// # Errors
+    /// Message for the user, with the directory, if the database cannot be opened.
+    pub fn open(durability: Durability, pool_bytes: u64) -> Result<Fixture, String> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let directory = std::env::temp_dir().join(format!("lockstep-bench-{}-{number}", std::process::id()));
         let options = Options::new().buffer_pool(pool_bytes).durability(durability).checkpoint_every(256 << 20);
-        let db = options.open(&directory).unwrap_or_else(|e| panic!("{}: {e}", directory.display()));
-        Fixture { db: Some(db), directory }
+        let db = options.open(&directory).map_err(|error| format!("{}: {error}", directory.display()))?;
+        Ok(Fixture { db: Some(db), directory })
     }
 
     /// Opens a database with `n` rows. Their keys are the numbers below `n`; commits are `async`.
@@ -73,7 +77,7 @@ impl Fixture {
     /// # Panics
     /// Panics if the database cannot be opened or loaded.
     pub fn with_rows_in(n: u64, pool_bytes: u64) -> (Fixture, Rows) {
-        let fixture = Fixture::with_pool(Durability::Async, pool_bytes);
+        let fixture = Fixture::open(Durability::Async, pool_bytes).unwrap_or_else(|why| panic!("{why}"));
         let rows = fixture.db().table(&ROWS).expect("a new table");
         let mut load = fixture.db().bulk_load(&rows).expect("an empty table");
         for key in 0..n {
