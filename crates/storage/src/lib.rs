@@ -199,7 +199,7 @@ pub use db::bulk::{BulkLoad, BulkPart, Part};
 pub use db::compact::Compacted;
 pub use db::copy::{Copied, Copying};
 pub use db::cursor::Cursor;
-pub use db::database::{Database, Stats, TableContention};
+pub use db::database::{Database, Stats};
 pub use db::memory::{LargePagesGiven, MemoryRegion};
 pub use db::options::{MIN_POOL_BYTES, Options};
 pub use db::raw::{RawDatabase, RawReader, RawWriter};
@@ -215,6 +215,7 @@ pub use io::memory::{MemoryGiven, MemoryMap, large_pages_available};
 pub use io::topology::Nodes;
 pub use recovery::progress::{Recovery, RecoveryPass};
 pub use table::codec::{BorrowedKey, Codec, Columns, Key, Row};
+pub use table::contended::TableContention;
 
 #[cfg(feature = "testing")]
 #[doc(hidden)]

@@ -28,6 +28,7 @@ use crate::recovery::checkpoint::Checkpointer;
 use crate::recovery::control::ControlFile;
 use crate::recovery::restart::{self, Reporter};
 use crate::table::catalog::Catalog;
+use crate::table::contended::TableContention;
 use crate::table::declared::Declared;
 use crate::table::index::AccessMode;
 use crate::table::info::TableInfo;
@@ -426,14 +427,7 @@ impl Database {
     /// Returns the contention for the leaves of each table that was used since the database was opened. The counters begin
     /// at zero when a table is first used.
     pub fn contention(&self) -> Vec<TableContention> {
-        let tables = self.catalog.contention().into_iter();
-        tables
-            .map(|(table, leaves_contended, splits_for_contention)| TableContention {
-                table,
-                leaves_contended,
-                splits_for_contention,
-            })
-            .collect()
+        self.catalog.contention()
     }
 
     /// Returns the page latch kind with which the database was opened.
@@ -500,19 +494,6 @@ impl Drop for Database {
         // The error is ignored: a program that needs it calls `close`, and the next open recovers.
         let _ = self.shut_down();
     }
-}
-
-/// Contention for the leaves of a table: see [`Database::contention`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct TableContention {
-    /// Name of the table.
-    pub table: String,
-    /// Number of writes that found their leaf latched or changed by another writer since they had found their row. They
-    /// searched again.
-    pub leaves_contended: u64,
-    /// Number of leaves that were split because writers of different rows contended for them.
-    pub splits_for_contention: u64,
 }
 
 /// Statistics of a database. Events are counted since the database was opened.

@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use super::codec::Codec;
 use super::codec::name::RAW;
 use super::columns::WHOLE;
+use super::contended::TableContention;
 use super::creation::{CreationGuard, CreationTurn};
 use super::declared::{Declared, LONGEST_NAME, TableHint};
 use super::entry::{IndexEntry, TableEntry};
@@ -389,13 +390,17 @@ impl Catalog {
         named.collect()
     }
 
-    /// Returns the name and the counters of every table that was used since the database was opened.
-    pub(crate) fn contention(&self) -> Vec<(String, u64, u64)> {
+    /// Returns the contention for the leaves of every table that was used since the database was opened.
+    pub(crate) fn contention(&self) -> Vec<TableContention> {
         let tables = self.tables.lock();
         let open = tables.entries.iter().filter_map(|(name, table)| {
             let counters = self.table(table.number?)?.primary.contention();
             let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-            Some((name.as_ref().to_owned(), read(&counters.contended), read(&counters.splits)))
+            Some(TableContention {
+                table: name.as_ref().to_owned(),
+                leaves_contended: read(&counters.contended),
+                splits_for_contention: read(&counters.splits),
+            })
         });
         open.collect()
     }

@@ -7,6 +7,19 @@ use crate::latch::Version;
 use crate::txn::positions::LeafSpot;
 use crate::txn::transaction::Txn;
 
+/// Contention for the leaves of a table: see [`Database::contention`](crate::Database::contention).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TableContention {
+    /// Name of the table.
+    pub table: String,
+    /// Number of writes that found their leaf latched or changed by another writer since they had found their row. They
+    /// searched again.
+    pub leaves_contended: u64,
+    /// Number of leaves that were split because writers of different rows contended for them.
+    pub splits_for_contention: u64,
+}
+
 impl Txn<'_> {
     /// Reports that the leaf of a row could not be latched at the position of its read. Splits the leaf if writers of
     /// different rows contend for it. No latch is held.
@@ -19,6 +32,10 @@ impl Txn<'_> {
         let counters = index.contention();
         counters.contended.fetch_add(1, Ordering::Relaxed);
         let page = engine.pool.frame(spot.frame).page_id();
+        if page.is_none() {
+            // The leaf was evicted: it is not contended.
+            return;
+        }
         let Some(before) = engine.pool.contention().report(page, spot.version, spot.position) else { return };
         let state = self.slot.state();
         let change = engine.structure_change(state.id);

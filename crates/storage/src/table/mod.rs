@@ -5,7 +5,7 @@ mod altering;
 pub(crate) mod catalog;
 pub(crate) mod codec;
 pub(crate) mod columns;
-mod contended;
+pub(crate) mod contended;
 mod creation;
 pub(crate) mod declared;
 mod dropping;
