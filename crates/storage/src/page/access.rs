@@ -506,7 +506,8 @@ mod tests {
     fn keys_compare_as_their_bytes_do() {
         let mut page = PageBytes::boxed();
         let mut rng = fastrand::Rng::with_seed(7);
-        for (len, other) in (0..30).flat_map(|len| (0..30).map(move |other| (len, other))) {
+        let step = if cfg!(miri) { 7 } else { 1 };
+        for (len, other) in (0..30).step_by(step).flat_map(|len| (0..30).map(move |other| (len, other))) {
             for differs in 0..=len.min(other) {
                 let mine: Vec<u8> = (0..len).map(|_| rng.u8(..)).collect();
                 let mut theirs: Vec<u8> = (0..other).map(|_| rng.u8(..)).collect();

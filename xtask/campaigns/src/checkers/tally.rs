@@ -3,6 +3,9 @@
 use std::io::{BufRead, BufReader};
 use std::ops::AddAssign;
 use std::process::{Command, Stdio};
+use std::thread;
+
+use parking_lot::Mutex;
 
 /// Test counts of one or more cargo runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,6 +43,28 @@ impl Tally {
         Tally::read(command).map_err(|e| format!("{}: {e}", command.get_program().display()))
     }
 
+    /// Runs commands, as many at once as there are cores, prints their output line by line, and counts their tests.
+    pub(super) fn of_all(commands: Vec<Command>) -> Result<Tally, String> {
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let commands = Mutex::new(commands.into_iter());
+        let next = || commands.lock().next();
+        thread::scope(|scope| {
+            let run_some = || {
+                let mut tally = Tally::default();
+                while let Some(mut command) = next() {
+                    tally += Tally::of(&mut command)?;
+                }
+                Ok::<Tally, String>(tally)
+            };
+            let threads: Vec<_> = (0..cores).map(|_| scope.spawn(run_some)).collect();
+            let mut tally = Tally::default();
+            for thread in threads {
+                tally += thread.join().map_err(|_| "a thread that ran tests panicked".to_owned())??;
+            }
+            Ok(tally)
+        })
+    }
+
     fn read(command: &mut Command) -> std::io::Result<Tally> {
         let mut child = command.stdout(Stdio::piped()).spawn()?;
         let mut tally = Tally::default();
@@ -73,6 +98,19 @@ mod tests {
             tally.count(line);
         }
         assert_eq!(tally, Tally { passed: 16, failed: 1, failed_runs: 0 });
+    }
+
+    #[test]
+    fn commands_that_run_at_once_are_all_counted() {
+        let command = |script: &str| {
+            let mut sh = Command::new("sh");
+            sh.args(["-c", script]);
+            sh
+        };
+        let passed = || command("echo 'test result: ok. 2 passed; 0 failed; 0 ignored'");
+        let tally = Tally::of_all(vec![passed(), command("exit 1"), passed(), passed()]);
+        assert_eq!(tally, Ok(Tally { passed: 6, failed: 0, failed_runs: 1 }));
+        assert!(Tally::of_all(vec![passed(), Command::new("/nothing/there")]).is_err());
     }
 
     #[test]

@@ -138,7 +138,8 @@ fn a_slot_is_that_of_its_whole_key_alone() {
                 key
             })
         });
-        for key in others.iter().cloned().chain(changed) {
+        let step = if cfg!(miri) { 97 } else { 1 };
+        for key in others.iter().cloned().chain(changed).step_by(step) {
             let lies_here = fences.0.is_none_or(|low| low <= &key[..]) && fences.1.is_none_or(|high| &key[..] < high);
             let expected = there.binary_search(&key);
             for i in 0..there.len() + 2 {
