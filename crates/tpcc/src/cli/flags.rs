@@ -3,6 +3,7 @@
 
 #[cfg(feature = "lab")]
 pub(crate) mod compare;
+mod given;
 #[cfg(feature = "lab")]
 pub(crate) mod lab;
 mod pacing;
@@ -20,6 +21,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use speculate::MOST_WORKERS;
 
+pub(crate) use self::given::GivenFlags;
 #[cfg(feature = "lab")]
 pub(crate) use self::lab::LabCommand;
 #[cfg(feature = "postgres")]
@@ -87,6 +89,8 @@ impl Command {
 )]
 pub(crate) struct RunFlags {
     #[command(flatten)]
+    pub(crate) given: GivenFlags,
+    #[command(flatten)]
     pub(crate) directory: DirectoryFlag,
     #[command(flatten)]
     pub(crate) loaded: WarehousesFlag,
@@ -99,6 +103,8 @@ pub(crate) struct RunFlags {
     pub(crate) remote: RemoteFlags,
     #[command(flatten)]
     pub(crate) transactions: TransactionFlags,
+    #[command(flatten)]
+    pub(crate) access: AccessFlags,
     #[command(flatten)]
     pub(crate) scheduling: SchedulingFlags,
     #[command(flatten)]
@@ -150,6 +156,8 @@ pub(crate) struct RunFlags {
 #[command(next_help_heading = "Data")]
 pub(crate) struct LoadFlags {
     #[command(flatten)]
+    pub(crate) given: GivenFlags,
+    #[command(flatten)]
     pub(crate) directory: DirectoryFlag,
     #[command(flatten)]
     pub(crate) loaded: WarehousesFlag,
@@ -178,6 +186,8 @@ pub(crate) struct LoadFlags {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Data")]
 pub(crate) struct CheckFlags {
+    #[command(flatten)]
+    pub(crate) given: GivenFlags,
     #[command(flatten)]
     pub(crate) directory: DirectoryFlag,
     /// Also prove the structure of trees, indexes and free pages
@@ -306,6 +316,10 @@ pub(crate) struct WorkFlags {
     /// Each terminal draws from a deck of 200 cards, so that the shares are exact.
     #[arg(long, default_value = "standard", value_name = "MIX")]
     pub(crate) mix: Mix,
+    /// Order of steps in a transaction: hot-last, contended rows last; spec, as specified
+    #[arg(long, default_value = "hot-last", value_name = "hot-last|spec", hide_possible_values = true)]
+    #[arg(hide_short_help = true)]
+    pub(crate) order: StepOrder,
     /// Source of dates: real, the time of day; logical, transaction numbers, so that runs with one seed leave the same rows
     #[arg(long, value_name = "real|logical", default_value = "real", hide_possible_values = true)]
     #[arg(hide_short_help = true)]
@@ -314,7 +328,7 @@ pub(crate) struct WorkFlags {
     pub(crate) random: SeedFlag,
 }
 
-/// Engine and its resources.
+/// Engine.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Engine")]
 pub(crate) struct EngineFlags {
@@ -325,6 +339,14 @@ pub(crate) struct EngineFlags {
     /// connections are not encrypted.
     #[arg(long, default_value = "storage", value_name = "ENGINE", value_parser = engine)]
     pub(crate) engine: EngineChoice,
+    #[command(flatten)]
+    pub(crate) resources: ResourceFlags,
+}
+
+/// Resources of the storage engine.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Engine")]
+pub(crate) struct ResourceFlags {
     /// Size of the buffer pool, in MiB, at least 16 [default: 1024]
     #[arg(long, value_name = "MIB", value_parser = number::<i64, { i64::MIN }, MAX_MIB>)]
     #[arg(allow_negative_numbers = true)]
@@ -345,7 +367,7 @@ pub(crate) struct EngineFlags {
     pub(crate) page_checksums: Option<Switch>,
 }
 
-/// Durability, isolation and page access of transactions.
+/// Durability and isolation of transactions.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Engine")]
 pub(crate) struct TransactionFlags {
@@ -357,16 +379,14 @@ pub(crate) struct TransactionFlags {
     /// Isolation level of all five transactions [default: serializable]
     #[arg(long, value_name = "LEVEL")]
     pub(crate) isolation: Option<Isolation>,
-    /// Page latch kind [default: optimistic]
-    ///
-    /// optimistic: readers validate a version. plain: readers hold a shared latch. super: hot pages have one reader word per core.
-    #[arg(long, value_name = "optimistic|plain|super", hide_possible_values = true)]
-    #[arg(hide_short_help = true)]
-    pub(crate) latches: Option<Latches>,
-    /// Reader words of a promoted latch, at least one for each core, with --latches super [default: cores]
-    #[arg(long, value_name = "N", value_parser = number::<u64, 1, 128>, allow_negative_numbers = true)]
-    #[arg(hide_short_help = true)]
-    pub(crate) latch_words: Option<u64>,
+}
+
+/// Access to pages: latches, memory and prefetching. Only engines with pages have these flags.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Engine")]
+pub(crate) struct AccessFlags {
+    #[command(flatten)]
+    pub(crate) latches: LatchFlags,
     /// Use of 2 MiB memory pages: off; try, where available; on, required; code, try and the program's code [default: try]
     ///
     /// For the frames, page table and shortcuts of the pool, the ring of the log, the lock table and the stacks of fibers, each
@@ -388,10 +408,22 @@ pub(crate) struct TransactionFlags {
     #[arg(long, value_name = "US", value_parser = number::<u64, 0, 10_000_000>, allow_negative_numbers = true)]
     #[arg(hide_short_help = true)]
     pub(crate) read_delay_us: Option<u64>,
-    /// Order of steps in a transaction: hot-last, contended rows last; spec, as specified
-    #[arg(long, default_value = "hot-last", value_name = "hot-last|spec", hide_possible_values = true)]
+}
+
+/// Kind of page latch.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Engine")]
+pub(crate) struct LatchFlags {
+    /// Page latch kind [default: optimistic]
+    ///
+    /// optimistic: readers validate a version. plain: readers hold a shared latch. super: hot pages have one reader word per core.
+    #[arg(long, value_name = "optimistic|plain|super", hide_possible_values = true)]
     #[arg(hide_short_help = true)]
-    pub(crate) order: StepOrder,
+    pub(crate) latches: Option<Latches>,
+    /// Reader words of a promoted latch, at least one for each core, with --latches super [default: cores]
+    #[arg(long, value_name = "N", value_parser = number::<u64, 1, 128>, allow_negative_numbers = true)]
+    #[arg(hide_short_help = true)]
+    pub(crate) latch_words: Option<u64>,
 }
 
 /// Scheduler of transactions.

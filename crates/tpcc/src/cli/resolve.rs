@@ -8,7 +8,10 @@ pub(crate) mod remote;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::flags::{EngineFlags, RunFlags, SchedulingFlags};
+use super::flags::{
+    AccessFlags, DirectoryFlag, EngineFlags, LatchFlags, PartitionFlags, ResourceFlags, RunFlags, SchedulingFlags,
+    TransactionFlags,
+};
 use super::memory;
 use super::values::{EngineChoice, MIN_POOL_MIB};
 use tpcc_core::driver::hardware;
@@ -29,7 +32,8 @@ const SLICE_US: u64 = 50;
 
 /// Resolves `tpcc run`.
 pub(crate) fn run(flags: RunFlags) -> Result<RunConfig, Error> {
-    let (engine, how, work) = (flags.engine.engine.kind(), &flags.transactions, &flags.work);
+    let (engine, work) = (flags.engine.engine.kind(), &flags.work);
+    let (how, access) = (&flags.transactions, &flags.access);
     let pacing = flags.pacing.pacing;
     let delivery_results = delivery_results(&flags)?;
     match engine {
@@ -64,13 +68,13 @@ pub(crate) fn run(flags: RunFlags) -> Result<RunConfig, Error> {
             },
             durability: how.durability.unwrap_or(defaults.durability),
             isolation: how.isolation.unwrap_or(defaults.isolation),
-            latches: how.latches.unwrap_or(defaults.latches),
-            latch_words: latch_words(how.latch_words, how.latches)?,
-            large_pages: how.large_pages.unwrap_or(defaults.large_pages),
+            latches: access.latches.latches.unwrap_or(defaults.latches),
+            latch_words: latch_words(&access.latches)?,
+            large_pages: access.large_pages.unwrap_or(defaults.large_pages),
             own_frames: partition.divides_server(),
-            prefetch: how.prefetch.is_none_or(Switch::is_on),
-            preload: how.preload.is_none_or(Switch::is_on),
-            read_delay_us: how.read_delay_us.unwrap_or(0),
+            prefetch: access.prefetch.is_none_or(Switch::is_on),
+            preload: access.preload.is_none_or(Switch::is_on),
+            read_delay_us: access.read_delay_us.unwrap_or(0),
             team_size: scheduling.team_size(),
             ..defaults
         },
@@ -82,7 +86,7 @@ pub(crate) fn run(flags: RunFlags) -> Result<RunConfig, Error> {
         delivery_results,
         length,
         mix: work.mix,
-        steps: how.order,
+        steps: work.order,
         speculate: flags.speculation.speculate,
         epoch_workers: flags.speculation.epoch_workers,
         clock: work.clock,
@@ -220,15 +224,16 @@ pub(crate) fn on_disk(
 fn store(data: Option<&Path>, engine: &EngineFlags, workers: Option<usize>) -> Result<StoreConfig, Error> {
     let workers = workers.unwrap_or_else(cores);
     let defaults = StoreConfig::defaults(data.unwrap_or(Path::new(DATA)), workers);
-    if let Some(mib) = engine.buffer_pool.filter(|&mib| mib < MIN_POOL_MIB) {
+    let resources = &engine.resources;
+    if let Some(mib) = resources.buffer_pool.filter(|&mib| mib < MIN_POOL_MIB) {
         return Err(Error::usage(format!("--buffer-pool {mib}: at least {MIN_POOL_MIB} MiB for {workers} workers"))
             .help("1024 MiB hold about ten warehouses"));
     }
     Ok(StoreConfig {
-        buffer_pool_mib: engine.buffer_pool.map_or(defaults.buffer_pool_mib, |mib| mib as u64),
-        background: engine.background.unwrap_or(defaults.background),
-        checkpoint_mib: engine.checkpoint_mib.unwrap_or(defaults.checkpoint_mib),
-        page_checksums: engine.page_checksums.is_none_or(Switch::is_on),
+        buffer_pool_mib: resources.buffer_pool.map_or(defaults.buffer_pool_mib, |mib| mib as u64),
+        background: resources.background.unwrap_or(defaults.background),
+        checkpoint_mib: resources.checkpoint_mib.unwrap_or(defaults.checkpoint_mib),
+        page_checksums: resources.page_checksums.is_none_or(Switch::is_on),
         ..defaults
     })
 }
@@ -238,9 +243,9 @@ fn cores() -> usize {
 }
 
 /// Checks the number of reader words: it requires superlatches, and at least one word for each core.
-fn latch_words(words: Option<u64>, latches: Option<Latches>) -> Result<Option<usize>, Error> {
-    let Some(words) = words else { return Ok(None) };
-    if latches != Some(Latches::Super) {
+fn latch_words(flags: &LatchFlags) -> Result<Option<usize>, Error> {
+    let Some(words) = flags.latch_words else { return Ok(None) };
+    if flags.latches != Some(Latches::Super) {
         return Err(Error::usage(format!("--latch-words {words}: means nothing without '--latches super'"))
             .help("add --latches super, or leave --latch-words out"));
     }
@@ -301,22 +306,15 @@ fn refuse_ineffective_on_floor(flags: &RunFlags) -> Result<(), Error> {
         return Err(Error::usage(format!("--workers {workers}: the floor is one thread"))
             .help("pass --workers 1, or --engine storage"));
     }
-    let (engine, how) = (&flags.engine, &flags.transactions);
+    let given = &flags.given;
+    let of_storage = given
+        .first_of::<DirectoryFlag>()
+        .or_else(|| given.first_of::<ResourceFlags>())
+        .or_else(|| given.first_of::<TransactionFlags>())
+        .or_else(|| given.first_of::<AccessFlags>())
+        .or_else(|| given.first_of::<PartitionFlags>());
     let given = [
-        ("--data", flags.directory.data.is_some()),
-        ("--durability", how.durability.is_some()),
-        ("--isolation", how.isolation.is_some()),
-        ("--latches", how.latches.is_some()),
-        ("--latch-words", how.latch_words.is_some()),
-        ("--large-pages", how.large_pages.is_some()),
-        ("--partition", flags.partition.partition.is_some()),
-        ("--prefetch", how.prefetch.is_some()),
-        ("--preload", how.preload.is_some()),
-        ("--read-delay-us", how.read_delay_us.is_some()),
-        ("--buffer-pool", engine.buffer_pool.is_some()),
-        ("--background", engine.background.is_some()),
-        ("--checkpoint-mib", engine.checkpoint_mib.is_some()),
-        ("--page-checksums", engine.page_checksums.is_some()),
+        (of_storage.as_deref().unwrap_or_default(), of_storage.is_some()),
         ("--ack-stdout", flags.ack_stdout),
         ("--speculate", flags.speculation.speculate != Speculate::Off),
         ("--scheduler steps", flags.scheduling.scheduler == Scheduler::Steps),

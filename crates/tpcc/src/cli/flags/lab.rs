@@ -8,7 +8,7 @@ use speculate::MOST_WORKERS;
 use tpcc_core::checkers::history::Params;
 use tpcc_core::workload::generate::deck::Mix;
 use tpcc_core::workload::generate::fresh_seed;
-use tpcc_core::workload::settings::{Durability, HistoryForm, Isolation, Latches, Partition, Switch, SwitchPoints};
+use tpcc_core::workload::settings::{Durability, HistoryForm, Isolation, Partition, Switch, SwitchPoints};
 use tpcc_lab::footprint::geometry::Geometry;
 use tpcc_lab::latency::{CommitBy, ForwardWrites, LatencyMix, LatencySpeculate};
 use tpcc_lab::tenants::{Access, TenantMix, TenantPolicy};
@@ -17,7 +17,7 @@ use super::compare::CompareFlags;
 use super::report::{KeepFlags, ReportFlags};
 use super::shell::ShellFlags;
 use super::traced::TracedFlags;
-use super::{DirectoryFlag, EngineFlags, JsonFlag, SchedulingFlags, SeedFlag};
+use super::{DirectoryFlag, EngineFlags, JsonFlag, LatchFlags, SchedulingFlags, SeedFlag};
 use crate::cli::values::lab::{geometry, probability, up_to};
 use crate::cli::values::{MAX_MIB, MIN_POOL_MIB, ctx_points, number, seconds, seed};
 
@@ -291,15 +291,8 @@ pub(crate) struct HistoryFlags {
     #[arg(long, default_value = "async", value_name = "sync|async", hide_possible_values = true)]
     #[arg(help_heading = "Engine")]
     pub(crate) durability: Durability,
-    /// Page latch kind
-    #[arg(long, default_value = "optimistic", value_name = "optimistic|plain|super", hide_possible_values = true)]
-    #[arg(help_heading = "Engine")]
-    #[arg(hide_short_help = true)]
-    pub(crate) latches: Latches,
-    /// Reader words of a promoted latch, at least one for each core, with --latches super [default: cores]
-    #[arg(long, value_name = "N", value_parser = number::<u64, 1, 128>, allow_negative_numbers = true, help_heading = "Engine")]
-    #[arg(hide_short_help = true)]
-    pub(crate) latch_words: Option<u64>,
+    #[command(flatten)]
+    pub(crate) latches: LatchFlags,
     /// Size of the buffer pool, in MiB, at least 16
     #[arg(long, value_name = "MIB", default_value = "64", value_parser = number::<u64, MIN_POOL_MIB, MAX_MIB>)]
     #[arg(allow_negative_numbers = true, help_heading = "Engine")]

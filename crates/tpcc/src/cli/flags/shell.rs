@@ -4,10 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{EngineFlags, SchedulingFlags};
+use super::{EngineFlags, LatchFlags, SchedulingFlags};
 use crate::cli::values::lab::table;
-use crate::cli::values::number;
-use tpcc_core::workload::settings::Latches;
 
 /// `tpcc shell`.
 #[derive(Args, Debug)]
@@ -22,15 +20,8 @@ pub(crate) struct ShellFlags {
     pub(crate) table: String,
     #[command(flatten)]
     pub(crate) engine: EngineFlags,
-    /// Page latch kind
-    #[arg(long, default_value = "optimistic", value_name = "optimistic|plain|super", hide_possible_values = true)]
-    #[arg(help_heading = "Engine")]
-    #[arg(hide_short_help = true)]
-    pub(crate) latches: Latches,
-    /// Reader words of a promoted latch, at least one for each core, with --latches super [default: cores]
-    #[arg(long, value_name = "N", value_parser = number::<u64, 1, 128>, allow_negative_numbers = true, help_heading = "Engine")]
-    #[arg(hide_short_help = true)]
-    pub(crate) latch_words: Option<u64>,
+    #[command(flatten)]
+    pub(crate) latches: LatchFlags,
     #[command(flatten)]
     pub(crate) scheduling: SchedulingFlags,
 }

@@ -7,8 +7,8 @@ use tpcc_core::checkers::history;
 use tpcc_core::driver::RunPlan;
 use tpcc_core::workload::error::Error;
 use tpcc_core::workload::settings::{
-    Admission, Background, ClockKind, Durability, HistoryForm, Length, Partition, Scheduler, Scheduling, SiblingPolicy,
-    Speculate, StoreConfig, Switch,
+    Admission, Background, ClockKind, Durability, HistoryForm, Latches, Length, Partition, Scheduler, Scheduling,
+    SiblingPolicy, Speculate, StoreConfig, Switch,
 };
 use tpcc_core::workload::txn::StepOrder;
 use tpcc_core::workload::words::counted;
@@ -158,8 +158,8 @@ pub(crate) fn history(flags: HistoryFlags) -> Result<HistoryConfig, Error> {
         buffer_pool_mib: flags.buffer_pool,
         durability: flags.durability,
         isolation: flags.isolation,
-        latches: flags.latches,
-        latch_words: latch_words(flags.latch_words, Some(flags.latches))?,
+        latches: flags.latches.latches.unwrap_or(Latches::Optimistic),
+        latch_words: latch_words(&flags.latches)?,
         prefetch: false,
         checkpoint_mib: 64,
         own_frames: frames_of_sessions(flags.partition)?,
@@ -194,8 +194,8 @@ pub(crate) struct ShellConfig {
 /// Resolves `tpcc shell`.
 pub(crate) fn shell(flags: ShellFlags) -> Result<ShellConfig, Error> {
     let store = StoreConfig {
-        latches: flags.latches,
-        latch_words: latch_words(flags.latch_words, Some(flags.latches))?,
+        latches: flags.latches.latches.unwrap_or(Latches::Optimistic),
+        latch_words: latch_words(&flags.latches)?,
         ..on_disk("shell", flags.data.as_deref(), &flags.engine, Some(1))?
     };
     let teams = teams(&scheduling(&flags.scheduling)?, 1, "sessions of a shell have no home")?;

@@ -2,7 +2,9 @@
 
 use super::{cores, refuse_ineffective};
 use crate::cli::flags::remote::RemoteFlags;
-use crate::cli::flags::{CheckFlags, EngineFlags, LoadFlags, RunFlags};
+use crate::cli::flags::{
+    AccessFlags, CheckFlags, DirectoryFlag, EngineFlags, GivenFlags, LoadFlags, ResourceFlags, RunFlags,
+};
 use crate::cli::values::EngineChoice;
 use tpcc_core::workload::error::Error;
 use tpcc_core::workload::settings::{Durability, EngineKind, Isolation, Partition, Scheduler, Speculate};
@@ -27,8 +29,7 @@ pub(crate) fn of_run(flags: &RunFlags) -> Result<Option<RemoteConfig>, Error> {
 pub(crate) fn of_load(flags: &LoadFlags) -> Result<Option<RemoteConfig>, Error> {
     let found = server(&flags.engine, &flags.remote, flags.machine.workers, None, None)?;
     if found.is_some() {
-        refuse(&[("--data", flags.directory.data.is_some())])?;
-        refuse(&of_engine(&flags.engine))?;
+        refuse_of_storage(&flags.given)?;
     }
     Ok(found)
 }
@@ -37,13 +38,8 @@ pub(crate) fn of_load(flags: &LoadFlags) -> Result<Option<RemoteConfig>, Error> 
 pub(crate) fn of_check(flags: &CheckFlags) -> Result<Option<RemoteConfig>, Error> {
     let found = server(&flags.engine, &flags.remote, flags.machine.workers, None, None)?;
     if found.is_some() {
-        let given = [
-            ("--data", flags.directory.data.is_some()),
-            ("--structure", flags.structure),
-            ("--fingerprint", flags.fingerprint),
-        ];
-        refuse(&given)?;
-        refuse(&of_engine(&flags.engine))?;
+        refuse(&[("--structure", flags.structure), ("--fingerprint", flags.fingerprint)])?;
+        refuse_of_storage(&flags.given)?;
     }
     Ok(found)
 }
@@ -100,17 +96,9 @@ pub(super) fn connections(flags: &RemoteFlags, workers: Option<usize>) -> Result
 
 /// Refuses flags of `tpcc run` that have no effect on a server.
 fn refuse_ineffective_on_server(flags: &RunFlags) -> Result<(), Error> {
-    let how = &flags.transactions;
-    refuse(&of_engine(&flags.engine))?;
+    refuse_of_storage(&flags.given)?;
     let partition = flags.partition.partition;
     refuse(&[
-        ("--data", flags.directory.data.is_some()),
-        ("--latches", how.latches.is_some()),
-        ("--latch-words", how.latch_words.is_some()),
-        ("--large-pages", how.large_pages.is_some()),
-        ("--prefetch", how.prefetch.is_some()),
-        ("--preload", how.preload.is_some()),
-        ("--read-delay-us", how.read_delay_us.is_some()),
         ("--partition server", partition == Some(Partition::Server)),
         ("--partition both", partition == Some(Partition::Both)),
         ("--ack-stdout", flags.ack_stdout),
@@ -120,13 +108,13 @@ fn refuse_ineffective_on_server(flags: &RunFlags) -> Result<(), Error> {
     ])
 }
 
-fn of_engine(engine: &EngineFlags) -> [(&'static str, bool); 4] {
-    [
-        ("--buffer-pool", engine.buffer_pool.is_some()),
-        ("--background", engine.background.is_some()),
-        ("--checkpoint-mib", engine.checkpoint_mib.is_some()),
-        ("--page-checksums", engine.page_checksums.is_some()),
-    ]
+/// Refuses flags that only the storage engine has.
+fn refuse_of_storage(given: &GivenFlags) -> Result<(), Error> {
+    let of_storage = given
+        .first_of::<DirectoryFlag>()
+        .or_else(|| given.first_of::<ResourceFlags>())
+        .or_else(|| given.first_of::<AccessFlags>());
+    refuse(&[(of_storage.as_deref().unwrap_or_default(), of_storage.is_some())])
 }
 
 fn refuse(given: &[(&str, bool)]) -> Result<(), Error> {
