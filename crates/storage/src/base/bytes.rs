@@ -35,6 +35,31 @@ fn copy_ends<const N: usize>(to: &mut [u8], from: &[u8]) -> bool {
     true
 }
 
+/// Sets `to` to the exclusive or of `a` and `b`. Optimised for slices of at most 16 bytes.
+///
+/// # Panics
+/// If the lengths differ.
+#[inline(always)]
+pub(crate) fn xor_few(to: &mut [u8], a: &[u8], b: &[u8]) {
+    assert!(to.len() == a.len() && a.len() == b.len(), "slices of one length");
+    if !(8..=16).contains(&to.len()) {
+        for ((to, a), b) in to.iter_mut().zip(a).zip(b) {
+            *to = a ^ b;
+        }
+        return;
+    }
+    let word = |bytes: Option<&[u8; 8]>| bytes.map_or(0, |word| u64::from_ne_bytes(*word));
+    let first = word(a.first_chunk()) ^ word(b.first_chunk());
+    let last = word(a.last_chunk()) ^ word(b.last_chunk());
+    // The last word may overlap the first one; the overlapping bytes are equal.
+    if let Some(to) = to.first_chunk_mut() {
+        *to = first.to_ne_bytes();
+    }
+    if let Some(to) = to.last_chunk_mut() {
+        *to = last.to_ne_bytes();
+    }
+}
+
 /// Compares two slices, like `a.cmp(b)`. Optimised for pairs of which the shorter slice has 8 to 16 bytes.
 #[inline(always)]
 pub(crate) fn compare_few(a: &[u8], b: &[u8]) -> Ordering {
@@ -62,6 +87,17 @@ mod tests {
             let mut to = [0; 81];
             copy_few(&mut to[1..=len], &from[..len]);
             assert_eq!((to[0], &to[1..=len], &to[len + 1..]), (0, &from[..len], &[0; 80][len..]));
+        }
+    }
+
+    #[test]
+    fn differences_are_exclusive_ors() {
+        let (a, b): (Vec<u8>, Vec<u8>) = (0..80u8).map(|n| (n.wrapping_mul(37), n.wrapping_mul(91))).unzip();
+        for len in 0..80 {
+            let mut to = [0; 81];
+            xor_few(&mut to[1..=len], &a[..len], &b[..len]);
+            let expected: Vec<u8> = a.iter().zip(&b).map(|(a, b)| a ^ b).take(len).collect();
+            assert_eq!((to[0], &to[1..=len], &to[len + 1..]), (0, &expected[..], &[0; 80][len..]));
         }
     }
 

@@ -11,7 +11,7 @@
 //! Sections about one row are most of the log. They omit fields that are equal in the preceding section of the record:
 //!
 //! ```text
-//! op u8 + 64 * form | key length u8 | bytes u16 | place u16 | number u16 | number u16
+//! op u8 + 64 * form | key length u8 | place u16 | number u16 | number u16 (patch and replace)
 //!     | page u32 (forms 0 and 1) | index u32, root u32 (form 0) | key | bytes | bytes
 //! ```
 //!
@@ -20,8 +20,8 @@
 //! them.
 //!
 //! Redo applies a section if the page's LSN is older than the record. Positions are physical, because the page then has
-//! exactly the state that it had when the record was written. Undo works by key, because the row may have moved since. The
-//! engine itself changes pages through [`apply`] wherever possible, so that a change and its redo share one code.
+//! exactly the state that it had when the record was written. Undo works by key, because the row may have moved since; the row
+//! itself is unchanged since, because its transaction holds a lock on it. The engine itself changes pages through [`apply`] wherever possible, so that a change and its redo share one code.
 
 use super::{MAX_KEY, MAX_VALUE, Tree};
 use crate::base::ids::{IndexId, PAGE_SIZE, PageId};
@@ -37,7 +37,8 @@ use crate::page::{PageBytes, PageMut, PageRef, header};
 pub(crate) enum Op {
     /// A row was inserted. Undo marks the row deleted.
     Insert = 1,
-    /// Bytes of a row were overwritten. Undo restores the former bytes.
+    /// Bytes of a row were overwritten. The section holds the exclusive or of the former and the new bytes, which makes each
+    /// from the other. Undo and redo apply it exactly once.
     Patch = 2,
     /// The whole value of a row (and its ghost mark) was replaced. Undo restores the former value.
     Replace = 3,
@@ -64,6 +65,18 @@ pub(crate) enum Op {
 }
 
 impl Op {
+    /// Returns true if a section about one row has a second number.
+    #[inline(always)]
+    fn has_two_numbers(self) -> bool {
+        matches!(self, Op::Patch | Op::Replace)
+    }
+
+    /// Returns the offset of the first byte after the numbers in the head of a section about one row.
+    #[inline(always)]
+    fn numbers_end(self) -> usize {
+        if self.has_two_numbers() { 8 } else { 6 }
+    }
+
     fn from(byte: u8) -> Option<Op> {
         Some(match byte {
             1 => Op::Insert,
@@ -105,8 +118,8 @@ pub(crate) enum PageChange<'a> {
     Patch {
         at: RowAt<'a>,
         offset: usize,
-        before: &'a [u8],
-        after: &'a [u8],
+        /// Exclusive or of the former and the new bytes.
+        difference: &'a [u8],
     },
     /// The former and the new value of a row, each with the slot's flags.
     Replace {
@@ -205,45 +218,52 @@ fn close(rec: &mut RecordBuf, at: usize) {
 /// Page and tree of the preceding section about a row in the same record. `None` if there is no such section.
 pub(crate) type RowBefore = Option<(PageId, Tree)>;
 
-/// Adds a section about one row: its head with the place and two numbers, then the key and two byte strings.
+/// Adds a section about one row: its head with the place and the numbers, then the key and two byte strings.
 #[inline(always)]
 fn put_row(rec: &mut RecordBuf, op: Op, at: &RowAt<'_>, before: RowBefore, numbers: [u16; 2], parts: [&[u8]; 2]) {
-    let (form, head_len) = match before {
+    rec.put_pieces(row_head(op, at, before, numbers), [at.key, parts[0], parts[1]]);
+}
+
+/// Returns the head of a section about one row in words, and its length in bytes.
+#[inline(always)]
+fn row_head(op: Op, at: &RowAt<'_>, before: RowBefore, numbers: [u16; 2]) -> ([u64; 3], usize) {
+    let (form, location) = match before {
         Some((page, tree)) if tree == at.tree => {
             if page == at.page {
-                (SAME_PAGE, OF_SAME_PAGE)
+                (SAME_PAGE, 0)
             } else {
-                (SAME_TREE, OF_SAME_TREE)
+                (SAME_TREE, PAGE_BYTES)
             }
         }
-        _ => (0, ROW_HEAD),
+        _ => (0, PAGE_BYTES + TREE_BYTES),
     };
-    let bytes = head_len + at.key.len() + parts[0].len() + parts[1].len();
     debug_assert!(at.position < 1 << POSITION_BITS && at.key.len() >> 8 < 1 << (u16::BITS - POSITION_BITS));
     let place = at.position as u16 | (at.key.len() >> 8 << POSITION_BITS) as u16;
     // The head is built in words, because single fields would be stored field by field and then copied.
     let first = u64::from(op as u8 | form << 6)
         | u64::from(at.key.len() as u8) << 8
-        | u64::from(bytes as u16) << 16
-        | u64::from(place) << 32
-        | u64::from(numbers[0]) << 48;
-    let (page, index) = (u64::from(at.page.0), u64::from(at.tree.index.0));
-    let second = u64::from(numbers[1]) | page << 16 | index << 48;
-    let third = index >> 16 | u64::from(at.tree.root.0) << 16;
-    rec.put_pieces(([first, second, third], head_len), [at.key, parts[0], parts[1]]);
+        | u64::from(place) << 16
+        | u64::from(numbers[0]) << 32;
+    let (page, index, root) = (u64::from(at.page.0), u64::from(at.tree.index.0), u64::from(at.tree.root.0));
+    let head = if op.has_two_numbers() {
+        [first | u64::from(numbers[1]) << 48, page | index << 32, root]
+    } else {
+        [first | page << 48, page >> 16 | index << 16 | root << 48, root >> 16]
+    };
+    (head, op.numbers_end() + location)
 }
 
 /// Number of bits of a slot's position in the 16-bit field `place` of a section about one row. The bits above hold the bits
 /// of the key's length above the lowest 8.
 const POSITION_BITS: u32 = 11;
 
-/// Bit position of a slot's flags in the field that holds the length of a replaced value.
+/// Bit position of a slot's flags in the field that holds the length of a value.
 const FLAGS_AT: u32 = 14;
 
-/// Number of bytes before the key in a section about one row, for each form.
-const ROW_HEAD: usize = 22;
-const OF_SAME_TREE: usize = 14;
-const OF_SAME_PAGE: usize = 10;
+/// Number of bytes of the page in the head of a section about one row (forms 0 and 1).
+const PAGE_BYTES: usize = 4;
+/// Number of bytes of the tree in the head of a section about one row (form 0).
+const TREE_BYTES: usize = 8;
 /// Forms of a section about one row, other than form 0, which has all fields.
 const SAME_TREE: u8 = 1;
 const SAME_PAGE: u8 = 2;
@@ -251,14 +271,19 @@ const SAME_PAGE: u8 = 2;
 /// Adds an insert section with the key of `at`, the value, and the slot's flags.
 #[inline]
 pub(crate) fn put_insert(rec: &mut RecordBuf, at: &RowAt<'_>, before: RowBefore, (value, flags): (&[u8], u16)) {
-    put_row(rec, Op::Insert, at, before, [value.len() as u16, flags], [value, &[]]);
+    put_row(rec, Op::Insert, at, before, [value.len() as u16 | flags << FLAGS_AT, 0], [value, &[]]);
 }
 
-/// Adds a section that overwrites bytes within a row. `bytes` holds the former and the new bytes.
+/// Adds a section that overwrites bytes within a row. `bytes` holds the former and the new bytes, of equal length.
 #[inline]
 pub(crate) fn put_patch(rec: &mut RecordBuf, at: &RowAt<'_>, before: RowBefore, offset: usize, bytes: (&[u8], &[u8])) {
-    debug_assert_eq!(bytes.0.len(), bytes.1.len());
-    put_row(rec, Op::Patch, at, before, [offset as u16, bytes.0.len() as u16], [bytes.0, bytes.1]);
+    put_row(rec, Op::Patch, at, before, [offset as u16, bytes.1.len() as u16], [&[], &[]]);
+    rec.put_difference(bytes.0, bytes.1);
+}
+
+/// Adds a section that applies a difference to bytes of a row: the undo of such a section.
+pub(crate) fn put_patch_back(rec: &mut RecordBuf, at: &RowAt<'_>, offset: usize, difference: &[u8]) {
+    put_row(rec, Op::Patch, at, None, [offset as u16, difference.len() as u16], [difference, &[]]);
 }
 
 /// Adds a section that replaces a row's value and flags.
@@ -424,10 +449,10 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Decodes a section about a row. The cursor is just after the section's length field.
+/// Decodes a section about a row. The cursor is just after the length of the key.
 fn row_section<'a>(op: Op, form: u8, key_low: u8, c: &mut Cursor<'a>, before: RowBefore) -> Option<PageChange<'a>> {
     let place = c.u16()?;
-    let numbers = [c.u16()?, c.u16()?];
+    let numbers = [c.u16()?, if op.has_two_numbers() { c.u16()? } else { 0 }];
     let page = |c: &mut Cursor<'a>| c.u32().map(PageId);
     let (page, tree) = match form {
         0 => (page(c)?, Tree { index: IndexId(c.u32()?), root: PageId(c.u32()?) }),
@@ -442,8 +467,11 @@ fn row_section<'a>(op: Op, form: u8, key_low: u8, c: &mut Cursor<'a>, before: Ro
         Some((c.take(usize::from(number & ((1 << FLAGS_AT) - 1)))?, number >> FLAGS_AT))
     };
     Some(match op {
-        Op::Insert => PageChange::Insert { at, value: c.take(first)?, flags: numbers[1] },
-        Op::Patch => PageChange::Patch { at, offset: first, before: c.take(second)?, after: c.take(second)? },
+        Op::Insert => {
+            let (value, flags) = flagged(numbers[0], c)?;
+            PageChange::Insert { at, value, flags }
+        }
+        Op::Patch => PageChange::Patch { at, offset: first, difference: c.take(second)? },
         Op::Replace => PageChange::Replace { at, before: flagged(numbers[0], c)?, after: flagged(numbers[1], c)? },
         Op::Mark => PageChange::Mark { at, ghost: first != 0 },
         _ => return None,
@@ -457,9 +485,8 @@ impl<'a> Iterator for PageChanges<'a> {
         let rest = self.body.get(self.next.at..)?;
         let [kind, key_low, low, high] = *rest.first_chunk()?;
         let op = Op::from(kind & 0x3F)?;
-        let bytes = usize::from(u16::from_le_bytes([low, high]));
-        let mut c = Cursor(rest.get(4..bytes)?);
         if matches!(op, Op::Insert | Op::Patch | Op::Replace | Op::Mark) {
+            let mut c = Cursor(&rest[2..]);
             let section = row_section(op, kind >> 6, key_low, &mut c, self.next.row)?;
             let (PageChange::Insert { at, .. }
             | PageChange::Patch { at, .. }
@@ -468,9 +495,11 @@ impl<'a> Iterator for PageChanges<'a> {
             else {
                 return None;
             };
-            self.next = SectionAt { at: self.next.at + bytes, row: Some((at.page, at.tree)) };
+            self.next = SectionAt { at: self.body.len() - c.0.len(), row: Some((at.page, at.tree)) };
             return Some(section);
         }
+        let bytes = usize::from(u16::from_le_bytes([low, high]));
+        let mut c = Cursor(rest.get(4..bytes)?);
         if kind >> 6 != 0 {
             return None;
         }
@@ -524,11 +553,13 @@ pub(crate) fn apply(section: &PageChange<'_>, page: &mut PageMut<'_>) -> bool {
             page.insert(at.position, at.key, 0, value, flags);
             page.note_insert(at.position);
         }
-        PageChange::Patch { at, offset, after, .. } => {
-            if at.position >= count || offset + after.len() > page.read().slot(at.position).value_len {
+        PageChange::Patch { at, offset, difference } => {
+            if at.position >= count || offset + difference.len() > page.read().slot(at.position).value_len {
                 return false;
             }
-            patch(page, at.position, offset, after);
+            let slot = page.read().slot(at.position);
+            page.xor(slot.value_at() + offset, difference);
+            page.bump_row_version(slot);
         }
         PageChange::Replace { at, after, .. } => {
             if at.position >= count {
@@ -627,8 +658,8 @@ pub(crate) fn fits(section: &PageChange<'_>, page: PageRef<'_>) -> bool {
                 && flags & !(GHOST | OVERFLOW) == 0
                 && page.has_room(at.key.len(), value.len())
         }
-        PageChange::Patch { at, offset, after, .. } => {
-            is_row(&at, true) && offset + after.len() <= page.slot(at.position).value_len
+        PageChange::Patch { at, offset, difference } => {
+            is_row(&at, true) && offset + difference.len() <= page.slot(at.position).value_len
         }
         PageChange::Replace { at, after: (after, _), .. } => {
             is_row(&at, true) && after.len() <= MAX_VALUE && {

@@ -386,7 +386,7 @@ type RowSaid = (PageId, Tree, usize, Vec<u8>, Vec<u8>, Vec<u8>);
 fn said(section: &PageChange<'_>) -> RowSaid {
     let (at, first, second): (_, &[u8], &[u8]) = match *section {
         PageChange::Insert { at, value, .. } => (at, value, &[]),
-        PageChange::Patch { at, before, after, .. } => (at, before, after),
+        PageChange::Patch { at, difference, .. } => (at, difference, &[]),
         _ => panic!("not written here: {section:?}"),
     };
     (at.page, at.tree, at.position, at.key.to_vec(), first.to_vec(), second.to_vec())
@@ -412,9 +412,10 @@ fn sections_about_rows_are_read_as_written_in_any_order() {
                 ops::put_insert(&mut rec, &at, before, (&value, 2));
                 written.push((page, tree, position, key, value, Vec::new()));
             } else {
-                let new: Vec<u8> = value.iter().map(|byte| !byte).collect();
+                let new: Vec<u8> = bytes(0).into_iter().chain(value.iter().map(|byte| byte.rotate_left(3))).collect();
                 ops::put_patch(&mut rec, &at, before, 3, (&value, &new));
-                written.push((page, tree, position, key, value, new));
+                let difference = value.iter().zip(&new).map(|(before, after)| before ^ after).collect();
+                written.push((page, tree, position, key, difference, Vec::new()));
             }
             before = Some((page, tree));
         }

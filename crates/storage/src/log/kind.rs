@@ -6,7 +6,8 @@
 pub(crate) enum RecordKind {
     /// Changes of rows by a transaction: page sections that can be undone.
     Data = 1,
-    /// Undo of a change: `undo_next` (u64), then page sections, redo only.
+    /// Undo of a change: the LSN at which undo continues (u64), then page sections, redo only. The flags hold the number of
+    /// sections of that record that remain to be undone, the first ones; 0 for all.
     Compensation = 2,
     /// Structure modification by the engine: page sections, redo only, all or nothing.
     System = 3,

@@ -19,7 +19,7 @@
 //!
 //! A reader uses `synced` to distinguish the end of the log from a hole in it: see `reader`.
 
-use crate::base::bytes::copy_few;
+use crate::base::bytes::{copy_few, xor_few};
 use crate::base::checksum::Crc;
 use crate::base::error::StorageError;
 use crate::base::ids::{Lsn, TxnId};
@@ -79,7 +79,6 @@ impl RecordBuf {
 
     /// Sets the flags of the record.
     #[inline]
-    #[cfg(test)]
     pub(crate) fn set_flags(&mut self, flags: u8) {
         debug_assert!(self.prepared.is_none());
         self.bytes[25] = flags;
@@ -112,6 +111,18 @@ impl RecordBuf {
             rest = behind;
         }
         self.used += bytes;
+    }
+
+    /// Adds the exclusive or of two byte strings of equal length.
+    ///
+    /// # Panics
+    /// If the lengths differ.
+    #[inline(always)]
+    pub(crate) fn put_difference(&mut self, before: &[u8], after: &[u8]) {
+        debug_assert!(self.prepared.is_none(), "a prepared record does not change");
+        let room = self.room(after.len());
+        xor_few(&mut room[..after.len()], before, after);
+        self.used += after.len();
     }
 
     /// Returns the unused part of the buffer, which has at least `bytes` bytes.

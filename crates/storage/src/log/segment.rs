@@ -6,7 +6,7 @@
 //! ```text
 //! offset size
 //!      0    8  magic          "LKSTPLOG"
-//!      8    4  format         5
+//!      8    4  format         6
 //!     12    4  zero
 //!     16    8  number         N, as in the name
 //!     24    8  segment_bytes  size of the file
@@ -29,7 +29,7 @@ use super::record::le_u64;
 /// Number of bytes of a segment before its payload.
 pub(super) const HEADER_BYTES: u64 = 4096;
 /// Format version in the header of every segment.
-pub(super) const FORMAT: u32 = 5;
+pub(super) const FORMAT: u32 = 6;
 const MAGIC: &[u8; 8] = b"LKSTPLOG";
 const SUMMED: usize = 40;
 /// Maximum number of a segment and maximum size of a segment. They keep every stream position within 63 bits, regardless of

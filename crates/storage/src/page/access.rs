@@ -426,6 +426,13 @@ impl<'a> PageMut<'a> {
         copy_few(&mut self.bytes[at..at + bytes.len()], bytes);
     }
 
+    /// Changes the bytes at `at` to their exclusive or with `difference`.
+    pub(crate) fn xor(&mut self, at: usize, difference: &[u8]) {
+        for (byte, difference) in self.bytes[at..at + difference.len()].iter_mut().zip(difference) {
+            *byte ^= difference;
+        }
+    }
+
     /// Writes a byte at `at`.
     #[inline]
     pub(crate) fn put_u8(&mut self, at: usize, value: u8) {

@@ -60,6 +60,8 @@ pub(crate) fn roll_back(
     // Positions of the sections of a record, except the first one. Nearly all records have one section.
     let mut others = Vec::new();
     let mut at = rollback.victim.last;
+    // Number of sections of the record at `at` that remain to be undone; 0 for all.
+    let mut remaining = 0;
     while at > savepoint {
         let record = records.read(at)?;
         let next = match RecordKind::from(record.kind) {
@@ -72,20 +74,26 @@ pub(crate) fn roll_back(
                     others.push(place);
                     place = sections.place();
                 }
-                for place in others.iter().rev() {
+                let not_undone = if remaining == 0 { others.len() } else { (remaining - 1).min(others.len()) };
+                for (before, place) in others[..not_undone].iter().enumerate().rev() {
+                    let Ok(remaining) = u8::try_from(before + 1) else {
+                        return Err(change.log.damaged_at(at, "has more sections than a record may have"));
+                    };
                     if let Some(section) = sections.at(*place) {
-                        rollback.section(&section, at)?;
+                        rollback.section(&section, UndoPosition { record: at, remaining })?;
                     }
                 }
                 if let Some(section) = first {
-                    rollback.section(&section, record.prev)?;
+                    rollback.section(&section, UndoPosition { record: record.prev, remaining: 0 })?;
                 }
+                remaining = 0;
                 undone.owed += record.end.0 - at.0 + UNDO_HEAD + others.len() as u64 * UNDO_PER_SECTION;
                 record.prev
             }
             // The first word of the body is the LSN at which undo continues: changes that this record undid are not undone
             // twice.
             Some(RecordKind::Compensation) => {
+                remaining = usize::from(record.flags);
                 record.body.first_chunk().map_or(record.prev, |b| Lsn(u64::from_le_bytes(*b)))
             }
             _ => record.prev,
@@ -97,6 +105,14 @@ pub(crate) fn roll_back(
         at = next;
     }
     Ok(UndoResult { last_in_effect: at, shortened: rollback.shortened, ..undone })
+}
+
+/// Position at which undo continues after a compensation record.
+#[derive(Clone, Copy, Debug)]
+struct UndoPosition {
+    record: Lsn,
+    /// Number of sections of the record that remain to be undone, the first ones; 0 for all.
+    remaining: u8,
 }
 
 /// Leaf of the row that was undone last, in its state after the undo. Rows that were written one after the other are often
@@ -118,13 +134,11 @@ struct Rollback<'a> {
 }
 
 impl<'a> Rollback<'a> {
-    /// Undoes a section, unless the section has already been undone. Undo of a record with several sections runs from the
-    /// end of the record, and restarts at the end after a crash; sections that were undone before are recognised by their
-    /// effect. `next` is the record with which undo continues.
+    /// Undoes a section. `next` is the position at which undo continues.
     ///
     /// # Errors
     /// Fails if a page cannot be read, or if there is no space for a split.
-    fn section(&mut self, section: &PageChange<'_>, next: Lsn) -> Result<(), StorageError> {
+    fn section(&mut self, section: &PageChange<'_>, next: UndoPosition) -> Result<(), StorageError> {
         let change = self.change;
         let (tree, key) = match section {
             PageChange::Insert { at, .. }
@@ -156,19 +170,15 @@ impl<'a> Rollback<'a> {
             let ghost = exact && leaf.page().slot(position).is_ghost();
             let at = RowAt { page: leaf.frame().page_id(), tree, position, key };
             let back = match *section {
-                PageChange::Insert { .. } if exact && !ghost => PageChange::Mark { at, ghost: true },
-                // The section was undone before the crash, and the ghost may have been removed since.
-                PageChange::Insert { .. } => {
-                    leaf.release_unchanged();
-                    return Ok(());
-                }
                 _ if !exact => return Err(missing(change, tree, leaf)),
+                PageChange::Insert { .. } if ghost => return Err(missing(change, tree, leaf)),
+                PageChange::Insert { .. } => PageChange::Mark { at, ghost: true },
                 PageChange::Mark { ghost, .. } => PageChange::Mark { at, ghost: !ghost },
-                PageChange::Patch { offset, before, after, .. } => {
-                    if leaf.page().slot(position).value_len < offset + before.len() {
+                PageChange::Patch { offset, difference, .. } => {
+                    if leaf.page().slot(position).value_len < offset + difference.len() {
                         return Err(missing(change, tree, leaf));
                     }
-                    PageChange::Patch { at, offset, before: after, after: before }
+                    PageChange::Patch { at, offset, difference }
                 }
                 PageChange::Replace { before, after, .. } => {
                     let slot = leaf.page().slot(position);
@@ -217,17 +227,16 @@ impl<'a> Rollback<'a> {
         &mut self,
         tree: Tree,
         back: &PageChange<'_>,
-        next: Lsn,
+        next: UndoPosition,
         mut leaf: FrameWrite<'a>,
     ) -> Result<(), AppendError> {
         let log = self.change.log;
         self.rec.begin(RecordKind::Compensation as u8, self.victim.txn, self.victim.last);
-        self.rec.put_u64(next.0);
+        self.rec.set_flags(next.remaining);
+        self.rec.put_u64(next.record.0);
         match back {
             PageChange::Mark { at, ghost } => ops::put_mark(self.rec, at, None, *ghost),
-            PageChange::Patch { at, offset, before, after } => {
-                ops::put_patch(self.rec, at, None, *offset, (before, after));
-            }
+            PageChange::Patch { at, offset, difference } => ops::put_patch_back(self.rec, at, *offset, difference),
             PageChange::Replace { at, before, after } => ops::put_replace(self.rec, at, *before, *after),
             _ => unreachable!("no other section compensates"),
         }
