@@ -182,7 +182,7 @@ pub fn miri(flags: &Miri) -> ExitCode {
 fn fibers_under_miri() -> Command {
     let mut fibers = cargo(Some("nightly"), "miri", "");
     fibers.args(["miri", "test", "--package", "sched-steps", "--lib", "--tests"]);
-    fibers.env("MIRIFLAGS", "-Zmiri-disable-isolation -Zmiri-preemption-rate=0.2 -Zmiri-many-seeds=0..4");
+    with_miri_flags(&mut fibers, "-Zmiri-disable-isolation -Zmiri-preemption-rate=0.2 -Zmiri-many-seeds=0..4");
     fibers
 }
 
@@ -198,8 +198,13 @@ fn under_miri(package: &str, of: &[&str]) -> Command {
     let mut cargo = cargo(Some("nightly"), "miri", "");
     cargo.args(["miri", "test", "--package", package]).args(of).arg("--");
     // Miri's isolation is off, because tests of the lock table and idle threads read the clock.
-    cargo.env("MIRIFLAGS", "-Zmiri-disable-isolation");
+    with_miri_flags(&mut cargo, "-Zmiri-disable-isolation");
     cargo
+}
+
+/// Sets Miri's flags. Panics print no backtrace, which would take Miri minutes in tests that panic.
+fn with_miri_flags(cargo: &mut Command, flags: &str) {
+    cargo.env("MIRIFLAGS", flags).env("RUST_BACKTRACE", "0");
 }
 
 fn skip(tests: &mut Command, names: &[&str]) {

@@ -77,7 +77,7 @@ fn sample() -> impl Strategy<Value = Sample> {
 macro_rules! all_codecs {
     ($($test:ident: $t:ty, $values:expr;)*) => {$(
         proptest! {
-            #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
+            #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 4 } else { 256 }, failure_persistence: None, ..Default::default() })]
             #[test]
             fn $test(a in $values, b in $values, raw in prop::collection::vec(prop_oneof![Just(0u8), Just(1), Just(0xFF), any::<u8>()], 0..24)) {
                 is_key::<$t>(&a, &b)?;
