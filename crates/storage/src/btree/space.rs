@@ -71,6 +71,9 @@ impl AllocatorState {
     /// Writes the state to the allocator's page, sets the record's LSN, and releases the page.
     pub(super) fn finish(&self, pool: &BufferPool, mut space: FrameWrite<'_>, lsn: Lsn) {
         pool.raise_pages_end(self.end);
+        if self.end < state(space.page()).0 {
+            pool.set_end_lowered_at(lsn);
+        }
         let mut page = space.page_mut();
         page.put_u32(ops::space::END, self.end);
         page.put_u32(ops::space::FREE, self.free.0);
@@ -231,14 +234,23 @@ pub(crate) fn forget_unused(pool: &BufferPool) -> Result<bool, StorageError> {
     }
 }
 
-/// Truncates the file after the pages in use and the pages reserved for undo. The caller has removed the later pages from
-/// the pool ([`forget_unused`]) and taken a checkpoint since, so that a restart reads no record about these pages. Returns
-/// false, and does not truncate the file, if another thread uses one of these pages at the moment, or if an online copy of
-/// the file is in progress. The caller holds no latch.
+/// Result of an attempt to truncate the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Truncation {
+    Done,
+    /// Another thread uses a page beyond the end at the moment, or an online copy of the file is in progress.
+    InUse,
+    /// A restart would read records about pages beyond the end, so a checkpoint has to be taken first.
+    NeedsCheckpoint,
+}
+
+/// Truncates the file after the pages in use and the pages reserved for undo, unless a restart, whose redo begins at `redo`,
+/// would read records about later pages. The caller has removed these pages from the pool ([`forget_unused`]). The caller
+/// holds no latch.
 ///
 /// # Errors
 /// Fails if the allocator's page cannot be read, or if the file cannot be truncated.
-pub(crate) fn truncate_file(pool: &BufferPool) -> Result<bool, StorageError> {
+pub(crate) fn truncate_file(pool: &BufferPool, redo: Lsn) -> Result<Truncation, StorageError> {
     loop {
         pool.get_or_load(SPACE_PAGE)?;
         let truncation = pool.begin_truncation();
@@ -251,13 +263,18 @@ pub(crate) fn truncate_file(pool: &BufferPool) -> Result<bool, StorageError> {
             space.release_unchanged();
             continue;
         }
-        // No page can be allocated while the allocator's page is latched.
-        let may_truncate = truncation.lower(state(space.page()).0);
+        // No page can be allocated, and the end cannot be lowered, while the allocator's page is latched.
+        let is_settled = redo > pool.end_lowered_at();
+        let is_unused = is_settled && truncation.lower(state(space.page()).0);
         space.release_unchanged();
-        if may_truncate {
-            truncation.finish()?;
+        if !is_settled {
+            return Ok(Truncation::NeedsCheckpoint);
         }
-        return Ok(may_truncate);
+        if !is_unused {
+            return Ok(Truncation::InUse);
+        }
+        truncation.finish()?;
+        return Ok(Truncation::Done);
     }
 }
 

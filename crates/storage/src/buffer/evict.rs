@@ -142,4 +142,15 @@ impl BufferPool {
     pub(crate) fn set_pages_end(&self, end: u32) {
         self.pages_end.store(end, Ordering::Release);
     }
+
+    /// Sets the LSN of the last record that lowered the end of the pages in use. The caller latches the allocator's page.
+    pub(crate) fn set_end_lowered_at(&self, lsn: Lsn) {
+        self.end_lowered_at.store(lsn.0, Ordering::Release);
+    }
+
+    /// Returns the LSN of the last record that lowered the end of the pages in use; zero if there is none since the open. No
+    /// later record is about a page beyond the end.
+    pub(crate) fn end_lowered_at(&self) -> Lsn {
+        Lsn(self.end_lowered_at.load(Ordering::Acquire))
+    }
 }

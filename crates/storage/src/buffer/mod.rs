@@ -189,6 +189,8 @@ pub(crate) struct BufferPool {
     /// Number of the first page that was never used, set by the page allocator. Pages at or beyond it are not read.
     /// `u32::MAX` until the allocator's page has been read.
     pages_end: AtomicU32,
+    /// LSN of the last record that lowered the end of the pages in use; 0 for none since the open.
+    end_lowered_at: AtomicU64,
     /// During redo, the end of the log as the crash left it. A page with an LSN at or beyond this end contains lost changes.
     /// At other times `u64::MAX`.
     log_left: AtomicU64,
@@ -278,6 +280,7 @@ impl BufferPool {
             next_shard: CachePadded::default(),
             file_pages: AtomicU32::new(pages as u32),
             pages_end: AtomicU32::new(u32::MAX),
+            end_lowered_at: AtomicU64::new(0),
             log_left: AtomicU64::new(u64::MAX),
             reserved_pages: AtomicU64::new(0),
             cleaner_called: AtomicBool::new(false),

@@ -5,7 +5,7 @@
 //! 2. Move pages, beginning with the last page of the file, each by one structure change (`btree/compact.rs`). Each
 //!    move lowers the allocator's end. Repeat both steps until they free nothing.
 //! 3. Discard frames of pages beyond the end, write all dirty pages and take a checkpoint; repeat until the start of
-//!    redo lies after the last log record about a page beyond the end.
+//!    redo lies after the last log record that lowered the end. No later record is about a page beyond the end.
 //! 4. Truncate the file.
 //!
 //! Transactions continue during compaction. While pages of a table move, compaction holds the table's IS lock, as a
@@ -17,9 +17,9 @@ use std::time::Duration;
 use super::database::Database;
 use crate::base::error::{StorageError, TxnError};
 use crate::base::hook::{BlockReason, WaitToken};
-use crate::base::ids::PAGE_SIZE;
+use crate::base::ids::{Lsn, PAGE_SIZE};
 use crate::btree::compact::{CompactStep, Compactor};
-use crate::btree::space;
+use crate::btree::space::{self, Truncation};
 use crate::table::index::{AccessMode, Index};
 use crate::txn::active::SystemPurpose;
 use crate::txn::transaction::Txn;
@@ -29,8 +29,10 @@ use crate::txn::transaction::Txn;
 const PIECE: usize = 64;
 /// Maximum number of attempts to move one page. If all fail, other threads change the end of the file too fast.
 const TRIES: usize = 10_000;
-/// Maximum number of repetitions of steps 1 and 2. If other threads delete rows all the time, there is always more to free.
+/// Maximum number of repetitions of steps 1 and 2.
 const PASSES: usize = 16;
+/// Number of pages that a repetition may move or free without being compared with the one before.
+const FEW: u64 = 8;
 /// Maximum number of checkpoints in step 3.
 const CHECKPOINTS: usize = 100;
 
@@ -68,14 +70,18 @@ impl Database {
         let bytes = || u64::from(self.engine.pool.file_pages()) * PAGE_SIZE as u64;
         let mut compacted = Compacted { before: bytes(), ..Compacted::default() };
         if turn.state().is_some() {
-            // A merge can make two pages small enough for a merge that were too full before.
+            // A merge can make two pages small enough for a merge that were too full before. Such merges become fewer from
+            // pass to pass. If they do not, other threads delete rows all the time, and there is always more to free.
+            let mut before = u64::MAX;
             for _ in 0..PASSES {
                 self.background.purge_all()?;
                 let (moved, freed) = self.move_pages()?;
                 compacted.moved += moved;
-                if moved + freed == 0 {
+                let pages = moved + freed;
+                if pages == 0 || (pages > FEW && pages > before / 2) {
                     break;
                 }
+                before = pages;
             }
             self.cut_file()?;
         }
@@ -164,26 +170,29 @@ impl Database {
         let engine = &self.engine;
         for _ in 0..CHECKPOINTS {
             self.forget_unused()?;
-            let after = engine.log.tail();
             engine.pool.flush_all()?;
             self.background.checkpointer.take(engine)?;
-            if self.background.checkpointer.redo() >= after {
-                return self.cut();
+            let redo = self.background.checkpointer.redo();
+            // Earlier records may be about pages that were beyond the end at the open.
+            if redo >= engine.log.opened_at() && self.cut(redo)? {
+                return Ok(());
             }
         }
-        // Pages change faster than they are written, so the file keeps its length.
+        // Bulk loads that end lower the end all the time, or a page is changed and never written. The file keeps its length.
         Ok(())
     }
 
-    /// Truncates the file as soon as no copy of the database is running, because a copy reads the file to its end.
-    fn cut(&self) -> Result<(), TxnError> {
+    /// Truncates the file as soon as no copy of the database is running, because a copy reads the file to its end. Returns
+    /// false if a restart, whose redo begins at `redo`, would read records about pages beyond the end.
+    fn cut(&self, redo: Lsn) -> Result<bool, TxnError> {
         loop {
             self.engine.poison.check()?;
             self.forget_unused()?;
-            if space::truncate_file(&self.engine.pool)? {
-                return Ok(());
+            match space::truncate_file(&self.engine.pool, redo)? {
+                Truncation::Done => return Ok(true),
+                Truncation::NeedsCheckpoint => return Ok(false),
+                Truncation::InUse => self.pause(Duration::from_millis(5)),
             }
-            self.pause(Duration::from_millis(5));
         }
     }
 

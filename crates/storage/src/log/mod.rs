@@ -241,6 +241,11 @@ impl Log {
         Ok(log)
     }
 
+    /// Returns the position at which this run began to append.
+    pub(crate) fn opened_at(&self) -> Lsn {
+        Lsn(self.opened_at)
+    }
+
     /// Returns the address range of the ring.
     pub(crate) fn ring_range(&self) -> std::ops::Range<usize> {
         self.ring.range()
