@@ -28,7 +28,7 @@ const COUNTER: u64 = 0;
 const FILLER: u64 = 1;
 /// Key of a row that is written only by transactions that do not end.
 const OPEN: u64 = 2;
-/// Maximum length of the filler row, in bytes. A log record contains the bytes before and after the change.
+/// Maximum length of the filler row, in bytes. A log record contains the changed bytes once, as a difference.
 const LONGEST: usize = 2200;
 /// Number of log blocks between two checkpoints. It is small, so that segments are recycled.
 const CHECKPOINT_EVERY: u64 = 10;
@@ -130,7 +130,7 @@ impl LogWriter<'_> {
 
     /// Pads the log from its end `at` to the next block boundary.
     fn fill_block(&mut self, mut at: Lsn) -> Result<Lsn, String> {
-        // One attempt may not suffice, because a checkpoint, for example, may write other records in between.
+        // One attempt may not suffice: the filler row is shorter than a block, and a checkpoint may write records in between.
         for _ in 0..8 {
             if at.0.is_multiple_of(BLOCK) {
                 return Ok(at);
@@ -139,12 +139,12 @@ impl LogWriter<'_> {
             let after = self.change(8)?;
             let (shortest, left) = (after.0 - before.0, BLOCK - after.0 % BLOCK);
             let left = if left < shortest { left + BLOCK } else { left };
-            at = self.change(8 + (left - shortest) as usize / 2)?;
+            at = self.change(8 + (left - shortest) as usize)?;
         }
         Err("no block of the log came to its end".into())
     }
 
-    /// Changes the first `bytes` bytes of the filler row. The log record contains them twice: before and after the change.
+    /// Changes the first `bytes` bytes of the filler row, or all of them. The log record contains the changed bytes once.
     fn change(&mut self, bytes: usize) -> Result<Lsn, String> {
         self.filler.iter_mut().take(bytes).for_each(|byte| *byte = byte.wrapping_add(1));
         self.write(FILLER, &self.filler)
