@@ -20,8 +20,9 @@
 //! them.
 //!
 //! Redo applies a section if the page's LSN is older than the record. Positions are physical, because the page then has
-//! exactly the state that it had when the record was written. Undo works by key, because the row may have moved since; the row
-//! itself is unchanged since, because its transaction holds a lock on it. The engine itself changes pages through [`apply`] wherever possible, so that a change and its redo share one code.
+//! exactly the state that it had when the record was written. Undo works by key, because the row may have moved since. The
+//! row's content has not changed since, because its transaction holds a lock on it. The engine itself changes pages through
+//! [`apply`] wherever possible, so that a change and its redo share one code.
 
 use super::{MAX_KEY, MAX_VALUE, Tree};
 use crate::base::ids::{IndexId, PAGE_SIZE, PageId};

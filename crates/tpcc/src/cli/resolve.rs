@@ -8,10 +8,7 @@ pub(crate) mod remote;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::flags::{
-    AccessFlags, DirectoryFlag, EngineFlags, LatchFlags, PartitionFlags, ResourceFlags, RunFlags, SchedulingFlags,
-    TransactionFlags,
-};
+use super::flags::{EngineFlags, LatchFlags, PartitionFlags, RunFlags, SchedulingFlags, TransactionFlags};
 use super::memory;
 use super::values::{EngineChoice, MIN_POOL_MIB};
 use tpcc_core::driver::hardware;
@@ -68,15 +65,13 @@ pub(crate) fn run(flags: RunFlags) -> Result<RunConfig, Error> {
             },
             durability: how.durability.unwrap_or(defaults.durability),
             isolation: how.isolation.unwrap_or(defaults.isolation),
-            latches: access.latches.latches.unwrap_or(defaults.latches),
-            latch_words: latch_words(&access.latches)?,
             large_pages: access.large_pages.unwrap_or(defaults.large_pages),
             own_frames: partition.divides_server(),
             prefetch: access.prefetch.is_none_or(Switch::is_on),
             preload: access.preload.is_none_or(Switch::is_on),
             read_delay_us: access.read_delay_us.unwrap_or(0),
             team_size: scheduling.team_size(),
-            ..defaults
+            ..with_latches(defaults, &access.latches)?
         },
         scheduling,
         warehouses: flags.loaded.warehouses,
@@ -242,6 +237,12 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
+/// Sets the kind of page latch and its reader words, if the flags give them.
+fn with_latches(store: StoreConfig, flags: &LatchFlags) -> Result<StoreConfig, Error> {
+    let latch_words = latch_words(flags)?;
+    Ok(StoreConfig { latches: flags.latches.unwrap_or(store.latches), latch_words, ..store })
+}
+
 /// Checks the number of reader words: it requires superlatches, and at least one word for each core.
 fn latch_words(flags: &LatchFlags) -> Result<Option<usize>, Error> {
     let Some(words) = flags.latch_words else { return Ok(None) };
@@ -307,14 +308,12 @@ fn refuse_ineffective_on_floor(flags: &RunFlags) -> Result<(), Error> {
             .help("pass --workers 1, or --engine storage"));
     }
     let given = &flags.given;
-    let of_storage = given
-        .first_of::<DirectoryFlag>()
-        .or_else(|| given.first_of::<ResourceFlags>())
+    let group = given
+        .first_of_storage()
         .or_else(|| given.first_of::<TransactionFlags>())
-        .or_else(|| given.first_of::<AccessFlags>())
         .or_else(|| given.first_of::<PartitionFlags>());
     let given = [
-        (of_storage.as_deref().unwrap_or_default(), of_storage.is_some()),
+        (group.as_deref().unwrap_or_default(), group.is_some()),
         ("--ack-stdout", flags.ack_stdout),
         ("--speculate", flags.speculation.speculate != Speculate::Off),
         ("--scheduler steps", flags.scheduling.scheduler == Scheduler::Steps),

@@ -3,6 +3,8 @@
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 
+use super::{AccessFlags, DirectoryFlag, ResourceFlags};
+
 /// Names of the flags that the command line contains. It must be the first field of a command's flags, because the fields
 /// after it take their values out of the matches.
 #[derive(Debug)]
@@ -14,6 +16,13 @@ impl GivenFlags {
         let group = G::augment_args(Command::new(""));
         let given = group.get_arguments().find(|flag| self.0.iter().any(|given| given == flag.get_id().as_str()))?;
         given.get_long().map(|name| format!("--{name}"))
+    }
+
+    /// Returns the first flag of the storage engine that the command line contains and that no other engine has.
+    pub(crate) fn first_of_storage(&self) -> Option<String> {
+        self.first_of::<DirectoryFlag>()
+            .or_else(|| self.first_of::<ResourceFlags>())
+            .or_else(|| self.first_of::<AccessFlags>())
     }
 }
 

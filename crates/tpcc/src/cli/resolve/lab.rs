@@ -7,15 +7,15 @@ use tpcc_core::checkers::history;
 use tpcc_core::driver::RunPlan;
 use tpcc_core::workload::error::Error;
 use tpcc_core::workload::settings::{
-    Admission, Background, ClockKind, Durability, HistoryForm, Latches, Length, Partition, Scheduler, Scheduling,
-    SiblingPolicy, Speculate, StoreConfig, Switch,
+    Admission, Background, ClockKind, Durability, HistoryForm, Length, Partition, Scheduler, Scheduling, SiblingPolicy,
+    Speculate, StoreConfig, Switch,
 };
 use tpcc_core::workload::txn::StepOrder;
 use tpcc_core::workload::words::counted;
 use tpcc_lab::latency::{ForwardWrites, LatencyPlan, LatencySpeculate};
 use tpcc_lab::tenants::{Access, TenantMix, TenantsPlan};
 
-use super::{DATA, cores, latch_words, on_disk, refuse_ineffective, scheduling};
+use super::{DATA, cores, on_disk, refuse_ineffective, scheduling, with_latches};
 use crate::cli::flags::SchedulingFlags;
 use crate::cli::flags::lab::{FootprintFlags, HistoryFlags, LatencyFlags, TenantsFlags};
 use crate::cli::flags::shell::ShellFlags;
@@ -158,12 +158,10 @@ pub(crate) fn history(flags: HistoryFlags) -> Result<HistoryConfig, Error> {
         buffer_pool_mib: flags.buffer_pool,
         durability: flags.durability,
         isolation: flags.isolation,
-        latches: flags.latches.latches.unwrap_or(Latches::Optimistic),
-        latch_words: latch_words(&flags.latches)?,
         prefetch: false,
         checkpoint_mib: 64,
         own_frames: frames_of_sessions(flags.partition)?,
-        ..StoreConfig::defaults(&flags.data, params.sessions as usize)
+        ..with_latches(StoreConfig::defaults(&flags.data, params.sessions as usize), &flags.latches)?
     };
     memory::lab::of_history(&store, &params).check()?;
     let (kind, scheduler) = match flags.speculate {
@@ -193,11 +191,8 @@ pub(crate) struct ShellConfig {
 
 /// Resolves `tpcc shell`.
 pub(crate) fn shell(flags: ShellFlags) -> Result<ShellConfig, Error> {
-    let store = StoreConfig {
-        latches: flags.latches.latches.unwrap_or(Latches::Optimistic),
-        latch_words: latch_words(&flags.latches)?,
-        ..on_disk("shell", flags.data.as_deref(), &flags.engine, Some(1))?
-    };
+    let store = on_disk("shell", flags.data.as_deref(), &flags.engine, Some(1))?;
+    let store = with_latches(store, &flags.latches)?;
     let teams = teams(&scheduling(&flags.scheduling)?, 1, "sessions of a shell have no home")?;
     Ok(ShellConfig { store, teams, table: flags.table })
 }

@@ -2,9 +2,7 @@
 
 use super::{cores, refuse_ineffective};
 use crate::cli::flags::remote::RemoteFlags;
-use crate::cli::flags::{
-    AccessFlags, CheckFlags, DirectoryFlag, EngineFlags, GivenFlags, LoadFlags, ResourceFlags, RunFlags,
-};
+use crate::cli::flags::{CheckFlags, EngineFlags, GivenFlags, LoadFlags, RunFlags};
 use crate::cli::values::EngineChoice;
 use tpcc_core::workload::error::Error;
 use tpcc_core::workload::settings::{Durability, EngineKind, Isolation, Partition, Scheduler, Speculate};
@@ -110,10 +108,7 @@ fn refuse_ineffective_on_server(flags: &RunFlags) -> Result<(), Error> {
 
 /// Refuses flags that only the storage engine has.
 fn refuse_of_storage(given: &GivenFlags) -> Result<(), Error> {
-    let of_storage = given
-        .first_of::<DirectoryFlag>()
-        .or_else(|| given.first_of::<ResourceFlags>())
-        .or_else(|| given.first_of::<AccessFlags>());
+    let of_storage = given.first_of_storage();
     refuse(&[(of_storage.as_deref().unwrap_or_default(), of_storage.is_some())])
 }
 
