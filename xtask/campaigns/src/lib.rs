@@ -6,10 +6,12 @@
 //! | `sim` | the shared simulation: disk, scheduler and workload |
 //! | [`fuzz`] | coverage-guided fuzzing of all code that parses external bytes |
 //! | [`checkers`] | loom, shuttle, Miri, sanitizers |
+//! | `parallel` | work on several threads |
 //! | `record` | the result line of each long run |
 
 pub mod checkers;
 pub mod fuzz;
+mod parallel;
 mod record;
 mod sim;
 pub mod torture;

@@ -79,7 +79,7 @@ const ORDERS: [(&str, &[&str]); 8] = [
         ],
     ),
     ("crates/tpcc", &["cli"]),
-    ("xtask/campaigns", &["record", "sim", "torture", "checkers", "fuzz"]),
+    ("xtask/campaigns", &["record", "parallel", "sim", "torture", "checkers", "fuzz"]),
 ];
 
 pub(super) fn check(code: &Code, findings: &mut Vec<Finding>) {

@@ -7,6 +7,8 @@ use std::thread;
 
 use parking_lot::Mutex;
 
+use crate::parallel::in_parallel;
+
 /// Test counts of one or more cargo runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
@@ -46,23 +48,12 @@ impl Tally {
     /// Runs commands, as many at once as there are cores, prints their output line by line, and counts their tests.
     pub(super) fn of_all(commands: Vec<Command>) -> Result<Tally, String> {
         let cores = thread::available_parallelism().map_or(1, usize::from);
-        let commands = Mutex::new(commands.into_iter());
-        let next = || commands.lock().next();
-        thread::scope(|scope| {
-            let run_some = || {
-                let mut tally = Tally::default();
-                while let Some(mut command) = next() {
-                    tally += Tally::of(&mut command)?;
-                }
-                Ok::<Tally, String>(tally)
-            };
-            let threads: Vec<_> = (0..cores).map(|_| scope.spawn(run_some)).collect();
-            let mut tally = Tally::default();
-            for thread in threads {
-                tally += thread.join().map_err(|_| "a thread that ran tests panicked".to_owned())??;
-            }
-            Ok(tally)
-        })
+        let commands: Vec<_> = commands.into_iter().map(Mutex::new).collect();
+        let mut tally = Tally::default();
+        for one in in_parallel(cores, &commands, |command| Tally::of(&mut command.lock())) {
+            tally += one?;
+        }
+        Ok(tally)
     }
 
     fn read(command: &mut Command) -> std::io::Result<Tally> {

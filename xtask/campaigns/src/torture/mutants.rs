@@ -76,14 +76,13 @@ fn build_and_run(flags: &TortureFlags) -> Result<bool, String> {
 #[cfg(feature = "mutants")]
 mod runner {
     use std::process::{Command, ExitStatus, Stdio};
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::sync::{Mutex, PoisonError};
     use std::thread;
     use std::time::{Duration, Instant};
 
     use serde::Deserialize;
     use storage::mutants::Mutant;
 
+    use crate::parallel::in_parallel;
     use crate::torture::CampaignPlan;
     use crate::torture::report::{MutantResult, Progress, Report};
 
@@ -93,6 +92,8 @@ mod runner {
     /// larger of this time and `TIME_FACTOR` times the processor time of the same campaign without a mutant.
     const MIN_TIME: Duration = Duration::from_secs(20);
     const TIME_FACTOR: u32 = 4;
+    /// Number of campaigns that run at once. Campaigns have single-threaded phases, so two of them use the machine better.
+    const AT_ONCE: usize = 2;
     /// Maximum time without progress: a campaign is stopped if none of its threads has run or been runnable for this time.
     const MAX_IDLE: Duration = Duration::from_secs(8);
     /// Interval between two checks. Time is counted in checks, so that it does not advance while this process is stopped.
@@ -246,7 +247,7 @@ mod runner {
             .into_iter()
             .filter(|campaign| mutants.iter().any(|m| m.campaigns_for().contains(campaign)))
             .collect();
-        let baseline = in_parallel(&needed, |&campaign| {
+        let baseline = in_parallel(AT_ONCE, &needed, |&campaign| {
             let mut used = Duration::ZERO;
             let outcome = run_campaign(campaign, None, plan, LIMIT, &mut used);
             (campaign, outcome, MIN_TIME.max(used * TIME_FACTOR))
@@ -262,7 +263,7 @@ mod runner {
                 Err(what) => report.broken.push(what),
             }
         }
-        let mut results = in_parallel(&mutants, |&mutant| {
+        let mut results = in_parallel(AT_ONCE, &mutants, |&mutant| {
             let result = test_mutant(mutant, &usable, plan);
             progress.add(1);
             match result.by {
@@ -289,7 +290,8 @@ mod runner {
         for &campaign in mutant.campaigns_for() {
             let Some((_, limit)) = usable.iter().find(|(one, _)| *one == campaign) else { continue };
             let name = campaign.name_and_budget().0;
-            match run_campaign(campaign, Some(mutant), plan, *limit, &mut Duration::ZERO) {
+            let mut used = Duration::ZERO;
+            match run_campaign(campaign, Some(mutant), plan, *limit, &mut used) {
                 Ok(Outcome::Finding(what)) => {
                     (by, found) = (Some(name), what);
                     break;
@@ -430,22 +432,5 @@ mod runner {
             let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
             stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with(['R', 'D']))
         })
-    }
-
-    /// Calls `f` for all items, two at a time. Campaigns have single-threaded phases, so two of them use the machine better.
-    fn in_parallel<T: Sync, R: Send>(all: &[T], f: impl Fn(&T) -> R + Sync) -> Vec<R> {
-        let next = AtomicUsize::new(0);
-        let done = Mutex::new(Vec::new());
-        thread::scope(|scope| {
-            for _ in 0..2 {
-                scope.spawn(|| {
-                    while let Some(item) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        let result = f(item);
-                        done.lock().unwrap_or_else(PoisonError::into_inner).push(result);
-                    }
-                });
-            }
-        });
-        done.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 }
