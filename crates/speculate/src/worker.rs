@@ -637,20 +637,20 @@ where
         }
         attempt.gave_up = epoch.waits.gave_up;
         (attempt.ran_ns, attempt.ended) = (ns_between(begun, ended), Some(ended));
-        let ending = match run {
-            run if let Some(diverged) = diverged => {
+        let diverged = diverged.or(match (&run, unfinished) {
+            // The body ended before it had repeated all recorded operations, although their answers were the same.
+            (Ok(_), Some(operation)) => Some(Divergence { operation, site: worker.log.ops[operation].site() }),
+            _ => None,
+        });
+        let ending = match (run, diverged) {
+            (run, Some(diverged)) => {
                 quietly(|| drop(run));
                 Ending::Diverged(diverged)
             }
-            // The body ended before it had repeated all recorded operations, although their answers were the same.
-            Ok(run) if let Some(operation) = unfinished => {
-                quietly(|| drop(run));
-                Ending::Diverged(Divergence { operation, site: worker.log.ops[operation].site() })
-            }
-            Ok(Ok(())) => Ending::Done,
-            Ok(Err(error)) => Ending::Failed(Quiet::new(error)),
-            Err(unwound) if unwound.is::<UnwindPayload>() => Ending::Unwound,
-            Err(panic) => Ending::Panicked(Quiet::new(panic)),
+            (Ok(Ok(())), None) => Ending::Done,
+            (Ok(Err(error)), None) => Ending::Failed(Quiet::new(error)),
+            (Err(unwound), None) if unwound.is::<UnwindPayload>() => Ending::Unwound,
+            (Err(panic), None) => Ending::Panicked(Quiet::new(panic)),
         };
         // If iterations are committed one by one, further iterations of the epoch may follow this run.
         let is_whole = done.iterations + items.len() == attempt.items.len() || !matches!(ending, Ending::Done);
