@@ -16,10 +16,10 @@ use super::overflow;
 use super::space::SPACE_PAGE;
 use super::{MAX_KEY, MAX_RECORD, StructureChange, Tree};
 use crate::base::error::StorageError;
-use crate::base::ids::{Lsn, PAGE_SIZE, PageId, TxnId};
+use crate::base::ids::{Lsn, PAGE_SIZE, PageId};
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::buffer::frame::FrameWrite;
-use crate::log::{RecordBuf, RecordKind};
+use crate::log::RecordBuf;
 use crate::page::header::{self, SLOTS, seal};
 use crate::page::layout::{RECORD_HEAD, SLOT};
 use crate::page::slotted::Format;
@@ -166,7 +166,7 @@ pub(crate) fn install(
             latched.into_iter().for_each(FrameWrite::release_unchanged);
             return Err(BulkError::NotEmpty);
         }
-        rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
+        rec.begin_system();
         let (tail, mut after) = (change.log.tail(), Lsn::ZERO);
         let Some((space, next)) = extent::settle(change, &extents, rec) else {
             latched.into_iter().for_each(FrameWrite::release_unchanged);

@@ -10,10 +10,10 @@ use super::ops::{self, PageChange};
 use super::space::{PageFreeing, SPACE_PAGE};
 use super::{MAX_LEVELS, StructureChange, Tree, split};
 use crate::base::error::StorageError;
-use crate::base::ids::{Lsn, PageId, TxnId};
+use crate::base::ids::PageId;
 use crate::base::sync::yield_now;
 use crate::buffer::frame::FrameWrite;
-use crate::log::{RecordBuf, RecordKind};
+use crate::log::RecordBuf;
 use crate::page::header::{self, Kind};
 use crate::page::slotted::Format;
 use crate::page::{PageBytes, PageMut, PageRef};
@@ -58,7 +58,7 @@ impl Tree {
             }
             change.pool.get_or_load(SPACE_PAGE)?;
             let Some(mut root) = self.latch(change, self.root)? else { continue };
-            rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
+            rec.begin_system();
             let Some(free) = PageFreeing::log(change, self.root, rec) else {
                 root.release_unchanged();
                 continue;
@@ -134,7 +134,7 @@ impl Tree {
             above.release_unchanged();
             return Ok(());
         };
-        rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
+        rec.begin_system();
         let count = above.page().count();
         let empty = (count == 0).then(|| self.empty_leaf(&above));
         let before = count.checked_sub(1).map(|position| (position, above.page().child(position)));
@@ -173,7 +173,7 @@ impl Tree {
     /// Removes all rows from a root that is a leaf.
     fn empty_root(&self, change: StructureChange<'_>, rec: &mut RecordBuf) -> Result<(), StorageError> {
         let Some(mut root) = self.latch(change, self.root)? else { return Ok(()) };
-        rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
+        rec.begin_system();
         let empty = self.empty_leaf(&root);
         split::put_image(rec, self.root, &empty);
         root.mark_dirty(change.log.tail());

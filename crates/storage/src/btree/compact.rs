@@ -17,9 +17,9 @@ use super::ranges::Ranges;
 use super::space::{self, AllocatorState, SPACE_PAGE};
 use super::{StructureChange, Tree};
 use crate::base::error::StorageError;
-use crate::base::ids::{IndexId, Lsn, PageId, TxnId};
+use crate::base::ids::{IndexId, Lsn, PageId};
 use crate::buffer::frame::FrameWrite;
-use crate::log::{RecordBuf, RecordKind};
+use crate::log::RecordBuf;
 use crate::page::header::{self, Kind};
 use crate::page::{PageBytes, PageMut, PageRef};
 
@@ -152,7 +152,7 @@ impl Compactor {
             return Ok(leave(link));
         }
         let free = if is_first { next } else { free };
-        rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
+        rec.begin_system();
         let next_state = AllocatorState { end: last.page.0, free, ranges: None };
         next_state.log(rec);
         let mut after = space.page().lsn();
@@ -312,7 +312,7 @@ impl<'a> PageMove<'a> {
         let mut image = PageBytes::boxed_of(page.stable());
         PageMut::of(&mut image).put_u32(header::ID, last.free.0);
         PageMut::of(&mut image).bump_splits();
-        rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
+        rec.begin_system();
         ops::put_image(rec, last.free, image.as_bytes(), PageRef::of(&image));
         ops::put_link(rec, parent.frame().page_id(), at, last.free);
         if let Some(before) = &before {
@@ -373,7 +373,7 @@ fn trim(change: StructureChange<'_>, rec: &mut RecordBuf) -> Result<CompactStep,
     if shorter == end {
         return Ok(leave(Some(space)));
     }
-    rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
+    rec.begin_system();
     let next_state = AllocatorState { end: shorter, free, ranges: Some(ranges) };
     next_state.log(rec);
     space.mark_dirty(change.log.tail());
@@ -423,7 +423,7 @@ mod tests {
     fn free(change: StructureChange<'_>, id: PageId) {
         let mut rec = RecordBuf::new();
         let mut page = change.try_latch(id).expect("the page is in memory");
-        rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
+        rec.begin_system();
         page.mark_dirty(change.log.tail());
         let freed = PageFreeing::log(change, id, &mut rec).expect("the allocator's page is in memory");
         let lsn = change.log.append_redo_only(change.slot, &mut rec, page.page().lsn()).expect("the log has room");

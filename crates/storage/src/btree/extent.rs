@@ -11,10 +11,10 @@ use super::StructureChange;
 use super::ranges::Ranges;
 use super::space::{self, AllocatorState, SPACE_PAGE};
 use crate::base::error::StorageError;
-use crate::base::ids::{Lsn, PageId, TxnId};
+use crate::base::ids::{Lsn, PageId};
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::buffer::frame::FrameWrite;
-use crate::log::{RecordBuf, RecordKind};
+use crate::log::RecordBuf;
 
 /// Minimum number of pages of an extent.
 const MIN_PAGES: usize = 64;
@@ -102,7 +102,7 @@ impl<'a> LoadExtents<'a> {
             }
             let ranges = (!is_mutant(Mutant::SkipLoadMark)).then_some(ranges);
             let next = AllocatorState { end: next_end, free, ranges };
-            rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
+            rec.begin_system();
             next.log(rec);
             latched.mark_dirty(change.log.tail());
             let lsn = match change.log.append_redo_only(change.slot, rec, latched.page().lsn()) {
@@ -200,7 +200,7 @@ fn give_back(
         }
         gone.iter().for_each(|pages| ranges.give_back(pages));
         let next = AllocatorState { end: ranges.trim(end), free, ranges: Some(ranges) };
-        rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
+        rec.begin_system();
         next.log(rec);
         latched.mark_dirty(change.log.tail());
         let lsn = match change.log.append_redo_only(change.slot, rec, latched.page().lsn()) {

@@ -10,10 +10,10 @@ use super::space::{PageFreeing, SPACE_PAGE};
 use super::split::ASCENDING;
 use super::{MAX_LEVELS, StructureChange, Tree};
 use crate::base::error::StorageError;
-use crate::base::ids::{Lsn, PAGE_SIZE, PageId, TxnId};
+use crate::base::ids::{PAGE_SIZE, PageId};
 use crate::buffer::frame::{Frame, FrameWrite};
 use crate::latch::{Latching, Version};
-use crate::log::{AppendError, RecordBuf, RecordKind};
+use crate::log::{AppendError, RecordBuf};
 use crate::page::header::Kind;
 use crate::page::layout::{RECORD_HEAD, SLOT};
 use crate::page::slotted::{Format, is_high_bound, is_low_bound};
@@ -309,7 +309,7 @@ impl Tree {
         let beside = if level > 0 { right.page().child(0) } else { PageId::NONE };
         let mut merged = PageBytes::boxed();
         join(left.page(), right.page(), &fence, &mut PageMut::of(&mut merged));
-        merger.rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
+        merger.rec.begin_system();
         let tail = change.log.tail();
         for frame in [&mut parent, &mut left, &mut right] {
             frame.mark_dirty(tail);
@@ -387,7 +387,7 @@ impl Tree {
             root.release_unchanged();
             return Err(self.damaged(change.pool, page, "does not lie where the page above it says"));
         }
-        merger.rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
+        merger.rec.begin_system();
         let tail = change.log.tail();
         root.mark_dirty(tail);
         child.mark_dirty(tail);

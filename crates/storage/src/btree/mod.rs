@@ -19,10 +19,10 @@ pub(crate) mod split;
 mod tests;
 
 use crate::base::error::StorageError;
-use crate::base::ids::{IndexId, Lsn, PageId, SlotId, TxnId};
+use crate::base::ids::{IndexId, Lsn, PageId, SlotId};
 use crate::buffer::BufferPool;
 use crate::buffer::frame::FrameWrite;
-use crate::log::{AppendError, Log, RecordBuf, RecordKind};
+use crate::log::{AppendError, Log, RecordBuf};
 use crate::page::PageMut;
 use crate::page::slotted::Format;
 
@@ -106,7 +106,7 @@ impl Tree {
             let grant = space::Grant::prepare(change, 1)?;
             let Some(mut taken) = grant.take(change) else { continue };
             let root = taken.page(0);
-            rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
+            rec.begin_system();
             let mut frame = taken.create(0);
             frame.mark_dirty(change.log.tail());
             let mut empty = split::draft(&frame);

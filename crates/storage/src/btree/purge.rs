@@ -8,9 +8,8 @@
 use super::ops;
 use super::{MAX_KEY, StructureChange, Tree};
 use crate::base::error::StorageError;
-use crate::base::ids::{Lsn, TxnId};
 use crate::buffer::frame::FrameWrite;
-use crate::log::{AppendError, RecordBuf, RecordKind};
+use crate::log::{AppendError, RecordBuf};
 
 impl Tree {
     /// Removes the ghosts of a latched leaf to which no lock refers. Returns the number of removed ghosts; zero if the log
@@ -43,7 +42,7 @@ impl Tree {
         if gone.is_empty() {
             return Ok(0);
         }
-        rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
+        rec.begin_system();
         ops::put_purge(rec, leaf.frame().page_id(), &gone);
         leaf.mark_dirty(change.log.tail());
         let lsn = match change.log.append_redo_only(change.slot, rec, leaf.page().lsn()) {

@@ -13,9 +13,9 @@ use super::ops::{self, PageChange};
 use super::space::Grant;
 use super::{StructureChange, Tree};
 use crate::base::error::StorageError;
-use crate::base::ids::{Lsn, PageId, TxnId};
+use crate::base::ids::{Lsn, PageId};
 use crate::buffer::frame::FrameWrite;
-use crate::log::{RecordBuf, RecordKind};
+use crate::log::RecordBuf;
 use crate::page::header::{HIGH_LEN, LAST_INSERT, LOW_LEN, PREFIX_LEN, RUN};
 use crate::page::layout::{RECORD_HEAD, SLOT};
 use crate::page::slotted::Format;
@@ -167,7 +167,7 @@ impl Tree {
             }
             let mut moved = draft(&right);
             cut.fill_right(node.page(), &mut PageMut::of(&mut moved), right_id);
-            rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
+            rec.begin_system();
             put_image(rec, right_id, &moved);
             ops::put_truncate(
                 rec,
@@ -236,7 +236,7 @@ impl Tree {
             right: PageId::NONE,
             upper: id,
         });
-        rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
+        rec.begin_system();
         put_image(rec, id, &below);
         put_image(rec, self.root, &above);
         taken.log(rec);

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use fastrand::Rng;
 
 use super::merge::{MergeLimits, Merger};
-use super::ops::{self, PageChange, PageChanges, RowAt};
+use super::ops::{self, KeyBuffer, PageChange, PageChanges, RowAt, RowsBefore};
 use super::search::LeafAt;
 use super::split::SplitOutcome;
 use super::{MAX_KEY, StructureChange, Tree};
 use crate::base::config::LatchKind;
-use crate::base::ids::{IndexId, Lsn, PAGE_SIZE, PageId, SlotId, TxnId};
+use crate::base::ids::{IndexId, Lsn, PAGE_SIZE, PageId, SlotId};
 use crate::buffer::frame::FrameWrite;
 use crate::io::MemDisk;
 use crate::log::{AppendError, RecordBuf, RecordKind};
@@ -105,7 +105,7 @@ impl<'a> Subject<'a> {
     /// Appends a record with the sections that `put` adds, while the leaf is latched.
     fn log(&mut self, leaf: &mut FrameWrite<'_>, put: impl FnOnce(&mut RecordBuf, PageId)) -> Result<Lsn, AppendError> {
         leaf.mark_dirty(self.pages.log.tail());
-        self.rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
+        self.rec.begin_system();
         put(&mut self.rec, leaf.frame().page_id());
         self.pages.log.append_redo_only(self.pages.slot, &mut self.rec, leaf.page().lsn())
     }
@@ -125,8 +125,9 @@ impl<'a> Subject<'a> {
                 tree.split(self.pages, &mut self.rec, key, 0, value.len() + 64, &mut |_| true).expect(SOUND);
                 continue;
             }
-            let place = |page| RowAt { page, tree, position, key };
-            let logged = self.log(&mut leaf, |rec, page| ops::put_insert(rec, &place(page), None, (value, 0)));
+            let place = |page| RowAt { page, tree, position, key: key.into() };
+            let logged =
+                self.log(&mut leaf, |rec, page| drop(ops::put_insert(rec, &place(page), RowsBefore::NONE, (value, 0))));
             let lsn = match logged {
                 Ok(lsn) => lsn,
                 Err(refused) => {
@@ -157,8 +158,9 @@ impl<'a> Subject<'a> {
             if !exact {
                 return leaf.release_unchanged();
             }
-            let place = |page| RowAt { page, tree, position, key };
-            let logged = self.log(&mut leaf, |rec, page| ops::put_mark(rec, &place(page), None, true));
+            let place = |page| RowAt { page, tree, position, key: key.into() };
+            let logged =
+                self.log(&mut leaf, |rec, page| drop(ops::put_mark(rec, &place(page), RowsBefore::NONE, true)));
             let lsn = match logged {
                 Ok(lsn) => lsn,
                 Err(refused) => {
@@ -389,7 +391,7 @@ fn said(section: &PageChange<'_>) -> RowSaid {
         PageChange::Patch { at, difference, .. } => (at, difference, &[]),
         _ => panic!("not written here: {section:?}"),
     };
-    (at.page, at.tree, at.position, at.key.to_vec(), first.to_vec(), second.to_vec())
+    (at.page, at.tree, at.position, at.key.whole(&mut KeyBuffer::new()).to_vec(), first.to_vec(), second.to_vec())
 }
 
 /// Sections about rows omit fields that are equal in the preceding section. Each section must also be readable alone: redo
@@ -399,25 +401,30 @@ fn sections_about_rows_are_read_as_written_in_any_order() {
     let mut rng = Rng::with_seed(17);
     for round in 0..500 {
         let mut rec = RecordBuf::new();
-        rec.begin(RecordKind::Data as u8, TxnId(1), Lsn::ZERO);
-        let (mut written, mut before) = (Vec::new(), None);
+        rec.begin(RecordKind::Data, SlotId(1), Lsn::ZERO);
+        let (mut written, mut before) = (Vec::new(), RowsBefore::NONE);
         for _ in 0..1 + rng.u64(..20) {
+            let wide = if round % 3 == 0 { 1 << 24 } else { 0 };
             let tree = Tree { index: IndexId(7 + rng.u32(..2)), root: PageId(3) };
-            let page = PageId(10 + rng.u32(..3));
-            let position = rng.usize(..1 << 11);
+            let page = PageId(10 + rng.u32(..3) + wide * rng.u32(..2));
+            let bits = rng.u32(4..12);
+            let position = rng.usize(..1 << bits);
+            // Keys of two letters have bytes in common.
+            let letters = if round % 2 == 0 { 2 } else { u8::MAX };
+            let longest = [20, MAX_KEY][round % 2];
+            let key: Vec<u8> = (0..rng.usize(..=longest)).map(|_| rng.u8(..letters)).collect();
             let mut bytes = |most: usize| (0..rng.usize(..=most)).map(|_| rng.u8(..)).collect::<Vec<_>>();
-            let (key, value) = (bytes(MAX_KEY), bytes(60));
-            let at = RowAt { page, tree, position, key: &key };
+            let value = bytes([60, 600][round / 2 % 2]);
+            let at = RowAt { page, tree, position, key: key[..].into() };
             if value.len().is_multiple_of(2) {
-                ops::put_insert(&mut rec, &at, before, (&value, 2));
+                before = ops::put_insert(&mut rec, &at, before, (&value, (round % 4) as u16));
                 written.push((page, tree, position, key, value, Vec::new()));
             } else {
                 let new: Vec<u8> = bytes(0).into_iter().chain(value.iter().map(|byte| byte.rotate_left(3))).collect();
-                ops::put_patch(&mut rec, &at, before, 3, (&value, &new));
+                before = ops::put_patch(&mut rec, &at, before, 3, (&value, &new));
                 let difference = value.iter().zip(&new).map(|(before, after)| before ^ after).collect();
                 written.push((page, tree, position, key, difference, Vec::new()));
             }
-            before = Some((page, tree));
         }
         let mut sections = PageChanges::new(rec.body());
         let mut places = vec![sections.place()];
@@ -445,12 +452,16 @@ fn sections_about_rows_are_read_as_written_in_any_order() {
 #[test]
 fn a_section_that_lacks_the_one_before_it_is_none() {
     let tree = Tree { index: IndexId(7), root: PageId(3) };
-    let at = RowAt { page: PageId(10), tree, position: 0, key: b"key" };
-    for page in [10, 11] {
+    let row = |page| RowAt { page: PageId(page), tree, position: 0, key: b"key"[..].into() };
+    for (page, key) in [(10, "other"), (11, "other"), (12, "key")] {
         let mut rec = RecordBuf::new();
-        rec.begin(RecordKind::Data as u8, TxnId(1), Lsn::ZERO);
-        ops::put_insert(&mut rec, &at, Some((PageId(page), tree)), (b"value", 0));
-        let mut sections = PageChanges::new(rec.body());
+        rec.begin(RecordKind::Data, SlotId(1), Lsn::ZERO);
+        let first = RowAt { key: key.as_bytes().into(), ..row(page) };
+        let before = ops::put_insert(&mut rec, &first, RowsBefore::NONE, (b"value", 0));
+        let len = rec.body().len();
+        ops::put_insert(&mut rec, &row(10), before, (b"value", 0));
+        assert_eq!(PageChanges::new(rec.body()).count(), 2);
+        let mut sections = PageChanges::new(&rec.body()[len..]);
         assert!(sections.next().is_none() && !sections.is_whole());
     }
 }

@@ -6,8 +6,9 @@
 pub(crate) enum RecordKind {
     /// Changes of rows by a transaction: page sections that can be undone.
     Data = 1,
-    /// Undo of a change: the LSN at which undo continues (u64), then page sections, redo only. The flags hold the number of
-    /// sections of that record that remain to be undone, the first ones; 0 for all.
+    /// Undo of a change: the position at which undo continues (u64), then a page section, redo only. The position holds the
+    /// number of sections of a record that remain to be undone, the first ones, in its lowest 8 bits (0 for all), and the
+    /// record's LSN in units of 8 bytes above them.
     Compensation = 2,
     /// Structure modification by the engine: page sections, redo only, all or nothing.
     System = 3,

@@ -57,8 +57,8 @@ pub(crate) use throttle::LogBounds;
 pub(crate) const FIRST_LSN: Lsn = Lsn(4096);
 
 /// Maximum number of bytes by which a compensation record exceeds the one-section record that it undoes. These bytes contain
-/// the position at which undo continues.
-pub(crate) const UNDO_HEAD: u64 = 8;
+/// the position at which undo continues, and the wider fields of a row that has moved.
+pub(crate) const UNDO_HEAD: u64 = 24;
 
 /// Layout and memory settings of a log.
 #[derive(Clone, Debug)]
@@ -467,8 +467,8 @@ impl Log {
         }
         out.clear();
         self.ring.copy_out(at, RECORD_HEADER, out);
-        if let Some(len) = record::claimed_len(out) {
-            let extent = record::extent(len).min(self.ring.capacity() as usize);
+        if let Some(extent) = record::claimed_extent(out, Lsn(at)) {
+            let extent = extent.min(self.ring.capacity() as usize);
             self.ring.copy_out(at + RECORD_HEADER as u64, extent - RECORD_HEADER, out);
         }
         fence(Ordering::Acquire);
@@ -488,8 +488,8 @@ impl Log {
         }
         out.clear();
         self.copy_files(at, RECORD_HEADER, out)?;
-        let len = record::claimed_len(out).ok_or_else(|| self.no_record(at))?;
-        self.copy_files(at + RECORD_HEADER as u64, record::extent(len) - RECORD_HEADER, out)
+        let extent = record::claimed_extent(out, Lsn(at)).ok_or_else(|| self.no_record(at))?;
+        self.copy_files(at + RECORD_HEADER as u64, extent - RECORD_HEADER, out)
     }
 
     /// Appends `bytes` bytes of the stream, from position `at` on, to `out`. Reads them from the files.

@@ -2,20 +2,23 @@
 //!
 //! The log ends at the first position without a valid record. After a crash that is normal: the tail was being written, and
 //! any part of the unsynced bytes may be missing. But a hole in *synced* bytes is damage, and to end the log there would
-//! silently drop acknowledged commits. The `synced` field distinguishes the two: a valid record after the hole that was
+//! silently drop acknowledged commits. The field `lag` distinguishes the two: a valid record after the hole that was
 //! prepared when the log was already durable beyond the hole proves damage. So before a reader declares the end, it
 //! searches all following bytes for such a record, at every multiple of 8 bytes. It also uses a position that the caller
 //! vouches for (the end of the last checkpoint, or of the log after a clean close).
+//!
+//! `synced(R)` is the position that the field `lag` of a record R names: the durable end when R was prepared, or up to 4 KiB
+//! before it. A record that was prepared far after the durable end names no position.
 //!
 //! **Proof of damage.** Let the reader have reached `hole` through valid records, let there be no valid record at `hole`,
 //! and let a valid record R with `r >= synced(R) > hole` begin at `r`, after the hole.
 //!
 //! 1. `hole` is the start of a record: each record ends where the next one begins, and the reader follows them.
-//! 2. `synced(R)` is the value of `durable` when R was prepared or before, and `durable` only grows. So a sync that covered
-//!    everything before `synced(R)` had returned before R was written.
+//! 2. `synced(R) <= d` for the value `d` of `durable` when R was prepared or before, and `durable` only grows. So a sync that
+//!    covered everything before `d` had returned before R was written.
 //! 3. `durable` is always a boundary between two records (`flush`: it follows `whole`, and `whole` follows the safe end,
 //!    which is the tail, an announced tail, or the start of a reservation; if a write ends elsewhere, `whole` does not
-//!    advance). So `synced(R) > hole` implies that the record at `hole` ended at `synced(R)` at the latest: it was durable
+//!    advance). So `d >= synced(R) > hole` implies that the record at `hole` ended at `d` at the latest: it was durable
 //!    as a whole, and is not there now. That is damage. If `durable` could lie *inside* the record at `hole`, only the
 //!    first part of the record would have been durable, and the loss of the rest in a crash would be no damage: this was
 //!    the case in an early version of the flusher, whose syncs followed `written`.
@@ -33,7 +36,7 @@ use crate::base::error::StorageError;
 use crate::base::ids::Lsn;
 use crate::io::read_up_to_at;
 
-use super::record::{self, HEADER, RecordView, claimed_len, claimed_synced, extent};
+use super::record::{self, Claimed, HEADER, RecordView, claimed_extent};
 use super::segment::{LogFiles, name};
 
 /// Iterates over records. After `next` has returned `None`, the reader's position is the end of the log.
@@ -42,7 +45,7 @@ pub(crate) struct LogReader {
     stream: Stream,
     /// Position of the start of the next record.
     at: u64,
-    /// Largest `synced` field of the records read so far: everything before this position was durable.
+    /// Largest position that the fields `lag` of the records read so far name: everything before it was durable.
     synced: u64,
     /// Position before which everything was durable, according to the caller.
     vouched: u64,
@@ -75,17 +78,18 @@ impl LogReader {
             return Ok(None);
         }
         let at = self.at;
-        let Some(len) = self.stream.load_record(at)? else {
+        let Some(extent) = self.stream.load_record(at)? else {
             self.check_end()?;
             self.ended = true;
             return Ok(None);
         };
-        let extent = extent(len);
         self.stream.check_headers(at, at + extent as u64)?;
-        let view = record::view(self.stream.bytes(at, extent), len, Lsn(at));
-        self.at = view.end.0;
-        self.synced = self.synced.max(view.synced.0);
-        Ok(Some(view))
+        let view = record::view(self.stream.bytes(at, extent), Lsn(at));
+        if let Some(view) = &view {
+            self.at = view.end.0;
+            self.synced = self.synced.max(view.synced.0);
+        }
+        Ok(view)
     }
 
     /// Returns the end of the last record read, at which the log continues.
@@ -94,7 +98,7 @@ impl LogReader {
         Lsn(self.at)
     }
 
-    /// Returns the files, the end of the log, and the largest `synced` field.
+    /// Returns the files, the end of the log, and the largest position that a field `lag` names.
     pub(super) fn into_end(self) -> (LogFiles, Lsn, Lsn) {
         (self.stream.files, Lsn(self.at), Lsn(self.synced))
     }
@@ -161,17 +165,16 @@ impl Stream {
         Ok(self.buf.len())
     }
 
-    /// Loads the record at `at` and returns its length; `None` if there is no valid record at `at`.
+    /// Loads the record at `at` and returns the number of bytes that it takes; `None` if there is no valid record at `at`.
     fn load_record(&mut self, at: u64) -> Result<Option<usize>, StorageError> {
         if self.load(at, HEADER)? < HEADER {
             return Ok(None);
         }
-        let Some(len) = claimed_len(self.bytes(at, HEADER)) else { return Ok(None) };
-        let extent = extent(len);
+        let Some(extent) = claimed_extent(self.bytes(at, HEADER), Lsn(at)) else { return Ok(None) };
         if self.load(at, extent)? < extent {
             return Ok(None);
         }
-        Ok(record::decode(self.bytes(at, extent), Lsn(at)).map(|_| len))
+        Ok(record::decode(self.bytes(at, extent), Lsn(at)).map(|_| extent))
     }
 
     /// Checks the headers of the segments of a valid record: the record proves that its segments were in use, so their
@@ -254,8 +257,7 @@ impl Stream {
             if at >= end {
                 break;
             }
-            let synced = claimed_synced(header).0;
-            if synced > hole && synced <= at && header[24] != 0 && claimed_len(header).is_some() {
+            if Claimed::of(header, Lsn(at)).is_some_and(|claimed| claimed.synced.0 > hole) {
                 return Err(at);
             }
             at += 8;

@@ -1,34 +1,51 @@
-//! Log records: the 32-byte header, the checksum, and the private buffer in which a record is built.
+//! Log records: the 16-byte header, the checksum, and the private buffer in which a record is built.
 //!
 //! ```text
 //! offset size
-//!      0    4  len     bytes of header and body; the next record starts at this rounded up to 8
-//!      4    4  crc     CRC-32C, see below
-//!      8    8  txn     transaction
-//!     16    8  prev    LSN of the transaction's newest record before this one that was not undone, 0 for none
-//!     24    1  kind    kind of the body; never 0
-//!     25    1  flags   for the module that defines the kind
-//!     26    6  synced  durable end of the log when the record was prepared, in units of 8 bytes
-//!     32       body, then zeros up to a multiple of 8
+//!      0    4  crc     CRC-32C, see below
+//!      4    2  slot    slot of the transaction; 0 for the engine itself
+//!      6    2  lag     distance from the record back to the durable end of the log when the record was prepared, in units
+//!                      of 4 KiB, rounded up; 0xFFFF if it is larger
+//!      8    8  bits 0 to 20: bytes of header and body; the next record starts at this rounded up to 8
+//!              bits 21 to 23: kind of the body, never 0
+//!              bits 24 to 63: distance back to the transaction's newest record before this one that was not undone, in
+//!              units of 8 bytes; 0 for none
+//!     16       body, then zeros up to a multiple of 8
 //! ```
 //!
-//! The checksum covers the record with `crc` and `prev` as zero and its padding, then `prev`, then the record's own LSN.
-//! Fields that are known last are summed last, so that a record prepared early needs only two more instructions once its
-//! position is known. Bytes left over from an earlier use of a recycled segment are never a valid record, because they lie
-//! at another LSN. All numbers are little-endian.
+//! A slot holds one transaction at a time. Its records are those from the first one, which has no record before it, to its
+//! commit or end. So the slot identifies the transaction.
 //!
-//! A reader uses `synced` to distinguish the end of the log from a hole in it: see `reader`.
+//! The checksum covers the slot, the body and its padding, then the last word of the header, then the record's own LSN and
+//! `lag`. Fields that are known last are summed last, so that a record prepared early needs only two more instructions once
+//! its position is known. Bytes left over from an earlier use of a recycled segment are never a valid record, because they
+//! lie at another LSN. All numbers are little-endian.
+//!
+//! A reader uses `lag` to distinguish the end of the log from a hole in it: see `reader`.
 
 use crate::base::bytes::{copy_few, xor_few};
 use crate::base::checksum::Crc;
 use crate::base::error::StorageError;
-use crate::base::ids::{Lsn, TxnId};
+use crate::base::ids::{Lsn, SlotId};
 use crate::base::mutant::{Mutant, is_mutant};
 
+use super::{FIRST_LSN, RecordKind};
+
 /// Size of the header in bytes.
-pub(crate) const HEADER: usize = 32;
+pub(crate) const HEADER: usize = 16;
 /// Maximum size of a record in bytes, including the header.
 pub(crate) const MAX_RECORD: usize = 1 << 20;
+
+/// Maximum size of a log in bytes, so that the distance between two records of a running transaction fits the header.
+pub(super) const MAX_LOG: u64 = 4 << 40;
+
+/// Bit positions of the kind and of the distance to the record before, in the last word of the header.
+const KIND_AT: u32 = 21;
+const DISTANCE_AT: u32 = 24;
+/// Unit of `lag` in bytes.
+const LAG_UNIT: u64 = 4096;
+/// Value of `lag` for a distance that the field cannot hold.
+const FURTHER: u16 = u16::MAX;
 
 /// Returns the number of bytes that a record of `len` bytes takes in the stream.
 #[inline]
@@ -39,14 +56,18 @@ pub(super) fn extent(len: usize) -> usize {
 /// A record under construction: private to one thread, and reused for all its records.
 #[derive(Debug)]
 pub(crate) struct RecordBuf {
-    /// Header (with `crc` and `prev` zero) and body, zero-padded to a multiple of 8 once prepared; then remains of earlier
-    /// records. The buffer only grows, so that adding a piece is one comparison and a copy.
+    /// Space for the header, then the body, zero-padded to a multiple of 8 once prepared; then remains of earlier records.
+    /// The buffer only grows, so that adding a piece is one comparison and a copy.
     bytes: Vec<u8>,
     /// Number of bytes of the buffer in use.
     used: usize,
     len: usize,
+    kind: u8,
+    slot: SlotId,
     prev: Lsn,
-    /// Checksum of everything except `prev` and the LSN; `None` until the record is prepared.
+    /// Durable end of the log when the record was prepared.
+    durable: Lsn,
+    /// Checksum of the slot and the body; `None` until the record is prepared.
     prepared: Option<Crc>,
     end: Lsn,
 }
@@ -60,28 +81,34 @@ impl Default for RecordBuf {
 impl RecordBuf {
     /// Creates an empty buffer, for records of up to 1000 bytes without further allocation.
     pub(crate) fn new() -> RecordBuf {
-        RecordBuf { bytes: vec![0; 1024], used: 0, len: 0, prev: Lsn::ZERO, prepared: None, end: Lsn::ZERO }
+        RecordBuf {
+            bytes: vec![0; 1024],
+            used: 0,
+            len: 0,
+            kind: 0,
+            slot: SlotId(0),
+            prev: Lsn::ZERO,
+            durable: Lsn::ZERO,
+            prepared: None,
+            end: Lsn::ZERO,
+        }
     }
 
-    /// Starts a record and discards the contents of the buffer. `kind` is not 0; `prev` is the transaction's newest record
-    /// that has not been undone, or `Lsn::ZERO` if there is none.
+    /// Starts a record of the transaction in `slot`, and discards the contents of the buffer. `prev` is the transaction's
+    /// newest record that has not been undone, or `Lsn::ZERO` if there is none.
     #[inline]
-    pub(crate) fn begin(&mut self, kind: u8, txn: TxnId, prev: Lsn) {
-        debug_assert_ne!(kind, 0, "kind 0 is no record");
-        let mut header = [0; HEADER];
-        header[8..16].copy_from_slice(&txn.0.to_le_bytes());
-        header[24] = kind;
-        self.bytes[..HEADER].copy_from_slice(&header);
+    pub(crate) fn begin(&mut self, kind: RecordKind, slot: SlotId, prev: Lsn) {
         self.used = HEADER;
+        self.kind = kind as u8;
+        self.slot = slot;
         self.prev = prev;
         self.prepared = None;
     }
 
-    /// Sets the flags of the record.
+    /// Starts a record of a structure modification, which belongs to no transaction, and discards the contents of the buffer.
     #[inline]
-    pub(crate) fn set_flags(&mut self, flags: u8) {
-        debug_assert!(self.prepared.is_none());
-        self.bytes[25] = flags;
+    pub(crate) fn begin_system(&mut self) {
+        self.begin(RecordKind::System, SlotId(0), Lsn::ZERO);
     }
 
     /// Adds bytes at the end of the body.
@@ -92,25 +119,28 @@ impl RecordBuf {
         self.used += bytes.len();
     }
 
-    /// Adds the first `len` bytes of a head, given as words with the lowest byte first, and then the pieces.
-    #[inline]
-    pub(crate) fn put_pieces(&mut self, (head, len): ([u64; 3], usize), pieces: [&[u8]; 3]) {
+    /// Adds a head of three parts and then two pieces. A part consists of the first bytes of a word, lowest byte first, in
+    /// the number given with it.
+    #[inline(always)]
+    pub(crate) fn put_pieces(&mut self, head: [(u64, usize); 3], pieces: [&[u8]; 2]) {
         debug_assert!(self.prepared.is_none(), "a prepared record does not change");
-        let bytes = len + pieces[0].len() + pieces[1].len() + pieces[2].len();
-        let room = self.room(size_of_val(&head) + bytes);
-        // Copied at constant length, so that the compiler emits no call.
-        if let Some(room) = room.first_chunk_mut::<24>() {
-            room[..8].copy_from_slice(&head[0].to_le_bytes());
-            room[8..16].copy_from_slice(&head[1].to_le_bytes());
-            room[16..].copy_from_slice(&head[2].to_le_bytes());
+        let mut used = self.used;
+        let room = self.room(size_of_val(&head) + pieces[0].len() + pieces[1].len());
+        let mut at = 0;
+        for (word, len) in head {
+            // Whole words are copied, so that the compiler emits no call. The next part overwrites the unused bytes.
+            room[at..at + 8].copy_from_slice(&word.to_le_bytes());
+            at += len;
         }
-        let (_, mut rest) = room.split_at_mut(len);
+        let (_, mut rest) = room.split_at_mut(at);
+        used += at;
         for piece in pieces {
             let (place, behind) = rest.split_at_mut(piece.len());
             copy_few(place, piece);
             rest = behind;
+            used += piece.len();
         }
-        self.used += bytes;
+        self.used = used;
     }
 
     /// Adds the exclusive or of two byte strings of equal length.
@@ -214,13 +244,11 @@ impl RecordBuf {
         }
         self.len = self.used;
         debug_assert!(self.len >= HEADER, "begin comes first");
-        let synced = (u64::from_le_bytes([self.bytes[24], self.bytes[25], 0, 0, 0, 0, 0, 0])) | (durable.0 >> 3) << 16;
-        self.bytes[24..32].copy_from_slice(&synced.to_le_bytes());
-        self.bytes[0..4].copy_from_slice(&(self.len as u32).to_le_bytes());
+        self.durable = durable;
         let pad = extent(self.len) - self.len;
         self.room(8)[..8].fill(0);
         self.used += pad;
-        self.prepared = Some(Crc::new().bytes(&self.bytes[..self.used]));
+        self.prepared = Some(begun(self.slot).bytes(&self.bytes[HEADER..self.used]));
     }
 
     /// Returns the number of bytes that the prepared record takes in the stream.
@@ -233,16 +261,37 @@ impl RecordBuf {
         self.prev
     }
 
-    /// Returns the prepared record with its checksum for position `start`: the first three words (with the fields that are
-    /// not in the buffer) and the remaining bytes.
+    /// Returns the header of the prepared record for position `start`, in words, and the body with its padding.
     #[inline]
-    pub(super) fn placed(&mut self, start: Lsn) -> ([u64; 3], &[u8]) {
-        let crc = self.prepared.unwrap_or_default().two_words([self.prev.0, summed(start)]).finish();
+    pub(super) fn placed(&mut self, start: Lsn) -> ([u64; 2], &[u8]) {
         self.end = Lsn(start.0 + self.extent());
-        let txn = le_u64(&self.bytes, 8);
-        let first = (self.len as u64) | u64::from(crc) << 32;
-        ([first.to_le(), txn.to_le(), self.prev.0.to_le()], &self.bytes[24..self.used])
+        let distance = if self.prev == Lsn::ZERO { 0 } else { (start.0 - self.prev.0) >> 3 };
+        debug_assert!(distance < 1 << (u64::BITS - DISTANCE_AT), "the log is shorter than MAX_LOG");
+        let last = self.len as u64 | u64::from(self.kind) << KIND_AT | distance << DISTANCE_AT;
+        let lag = lag(start, self.durable);
+        let crc = finished(self.prepared.unwrap_or_default(), last, start, lag);
+        let first = u64::from(crc) | u64::from(self.slot.0) << 32 | u64::from(lag) << 48;
+        ([first.to_le(), last.to_le()], &self.bytes[HEADER..self.used])
     }
+}
+
+/// Returns the state of the checksum before the body of a record.
+#[inline]
+fn begun(slot: SlotId) -> Crc {
+    Crc::new().word(slot.0.into())
+}
+
+/// Returns the checksum of a record at `lsn`, from the state after its body and the last word of its header.
+#[inline]
+fn finished(body: Crc, last: u64, lsn: Lsn, lag: u16) -> u32 {
+    body.two_words([last, summed(lsn) ^ u64::from(lag) << 48]).finish()
+}
+
+/// Returns the field `lag` of a record at `start` that was prepared when the log was durable up to `durable`.
+#[inline]
+fn lag(start: Lsn, durable: Lsn) -> u16 {
+    let lag = start.0.saturating_sub(durable.0).div_ceil(LAG_UNIT);
+    u16::try_from(lag).unwrap_or(FURTHER)
 }
 
 /// A record as read from the log.
@@ -254,65 +303,87 @@ pub(crate) struct RecordView<'a> {
     pub(crate) end: Lsn,
     /// Start of the previous record of the transaction; `Lsn::ZERO` for none.
     pub(crate) prev: Lsn,
-    /// Number of the transaction.
-    pub(crate) txn: TxnId,
-    /// Kind of the body.
+    /// Slot of the transaction.
+    pub(crate) slot: SlotId,
+    /// Kind of the body, a number from 1 to 7.
     pub(crate) kind: u8,
-    /// Flags of the record, as defined by the module that defines the kind.
-    pub(crate) flags: u8,
-    /// Position before which everything was durable when the record was prepared.
+    /// Position before which everything was durable when the record was prepared; `Lsn::ZERO` if it is unknown.
     pub(crate) synced: Lsn,
     /// Body of the record, without padding.
     pub(crate) body: &'a [u8],
 }
 
-/// Returns the length in a header; `None` if no record can have this length.
-#[inline]
-pub(super) fn claimed_len(header: &[u8]) -> Option<usize> {
-    let len = u32::from_le_bytes([header[0], header[1], header[2], header[3]]) as usize;
-    (HEADER..=MAX_RECORD).contains(&len).then_some(len)
+/// Fields of a header that may be a record's: those that no record can have are excluded.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Claimed {
+    /// Bytes of header and body.
+    pub(super) len: usize,
+    kind: u8,
+    slot: SlotId,
+    prev: Lsn,
+    /// Position before which everything was durable when the record was prepared; `Lsn::ZERO` if it is unknown.
+    pub(super) synced: Lsn,
 }
 
-/// Returns the `synced` field of a header.
+impl Claimed {
+    /// Returns the fields of the header at `lsn`; `None` if no record at this position can have them.
+    #[inline]
+    pub(super) fn of(header: &[u8], lsn: Lsn) -> Option<Claimed> {
+        let last = le_u64(header, 8);
+        let len = (last & ((1 << KIND_AT) - 1)) as usize;
+        let kind = (last >> KIND_AT) as u8 & 7;
+        let distance = last >> DISTANCE_AT << 3;
+        let slot = SlotId(u16::from_le_bytes([header[4], header[5]]));
+        let is_possible = (HEADER..=MAX_RECORD).contains(&len)
+            && kind != 0
+            && slot.is_possible()
+            && (distance == 0 || distance <= lsn.0.saturating_sub(FIRST_LSN.0));
+        let lag = u16::from_le_bytes([header[6], header[7]]);
+        let synced = if lag == FURTHER { 0 } else { lsn.0.saturating_sub(u64::from(lag) * LAG_UNIT) };
+        let prev = if distance == 0 { 0 } else { lsn.0 - distance.min(lsn.0) };
+        is_possible.then_some(Claimed { len, kind, slot, prev: Lsn(prev), synced: Lsn(synced) })
+    }
+
+    /// Returns the record of these fields. `whole` is all of it, with the padding.
+    fn view(self, whole: &[u8], lsn: Lsn) -> RecordView<'_> {
+        RecordView {
+            lsn,
+            end: Lsn(lsn.0 + whole.len() as u64),
+            prev: self.prev,
+            slot: self.slot,
+            kind: self.kind,
+            synced: self.synced,
+            body: &whole[HEADER..self.len],
+        }
+    }
+}
+
+/// Returns the number of bytes that the record at `lsn` takes in the stream, according to its header; `None` if no record
+/// at this position can have this header.
 #[inline]
-pub(super) fn claimed_synced(header: &[u8]) -> Lsn {
-    Lsn((le_u64(header, 24) >> 16) << 3)
+pub(super) fn claimed_extent(header: &[u8], lsn: Lsn) -> Option<usize> {
+    Claimed::of(header, lsn).map(|claimed| extent(claimed.len))
 }
 
 /// Decodes the record at `lsn` from bytes that begin with it; `None` if they contain no valid record.
 pub(crate) fn decode(bytes: &[u8], lsn: Lsn) -> Option<RecordView<'_>> {
-    let len = claimed_len(bytes.get(..HEADER)?)?;
-    let whole = bytes.get(..extent(len))?;
-    let crc = Crc::new()
-        .word(len as u64)
-        .word(le_u64(whole, 8))
-        .word(0)
-        .bytes(&whole[24..])
-        .word(le_u64(whole, 16))
-        .word(summed(lsn))
-        .finish();
-    let sound = crc.to_le_bytes() == whole[4..8] || is_mutant(Mutant::SkipRecordCrc);
-    (sound && whole[24] != 0).then(|| view(whole, len, lsn))
+    let claimed = Claimed::of(bytes.get(..HEADER)?, lsn)?;
+    let whole = bytes.get(..extent(claimed.len))?;
+    let lag = u16::from_le_bytes([whole[6], whole[7]]);
+    let crc = finished(begun(claimed.slot).bytes(&whole[HEADER..]), le_u64(whole, 8), lsn, lag);
+    let sound = crc.to_le_bytes() == whole[..4] || is_mutant(Mutant::SkipRecordCrc);
+    sound.then(|| claimed.view(whole, lsn))
+}
+
+/// Returns the record at `lsn`, of which the bytes are known to be a valid record.
+pub(super) fn view(whole: &[u8], lsn: Lsn) -> Option<RecordView<'_>> {
+    Claimed::of(whole, lsn).map(|claimed| claimed.view(whole, lsn))
 }
 
 /// Returns the LSN in the form that the checksum covers.
 #[inline]
 fn summed(lsn: Lsn) -> u64 {
     if is_mutant(Mutant::LsnOutOfCrc) { 0 } else { lsn.0 }
-}
-
-/// Returns the fields of a record of `len` bytes that is known to be valid.
-pub(super) fn view(whole: &[u8], len: usize, lsn: Lsn) -> RecordView<'_> {
-    RecordView {
-        lsn,
-        end: Lsn(lsn.0 + whole.len() as u64),
-        prev: Lsn(le_u64(whole, 16)),
-        txn: TxnId(le_u64(whole, 8)),
-        kind: whole[24],
-        flags: whole[25],
-        synced: claimed_synced(whole),
-        body: &whole[HEADER..len],
-    }
 }
 
 #[inline]

@@ -70,7 +70,7 @@ impl Ring {
     /// Copies a record in at stream position `at`. The caller has reserved the range, and has waited until the earlier
     /// bytes in its place were written out.
     #[inline]
-    pub(super) fn copy_in(&self, at: u64, head: [u64; 3], rest: &[u8]) {
+    pub(super) fn copy_in(&self, at: u64, head: [u64; 2], rest: &[u8]) {
         let (words, _) = rest.as_chunks::<8>();
         let index = self.index(at);
         if let Some(place) = self.words().get(index..index + head.len() + words.len()) {

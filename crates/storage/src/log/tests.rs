@@ -12,7 +12,6 @@ use fastrand::Rng;
 
 use super::*;
 use crate::base::hook::ThreadHook;
-use crate::base::ids::TxnId;
 use crate::io::{MemDisk, SimDisk};
 
 /// Small segments and a small ring, so that boundaries are crossed often.
@@ -59,7 +58,7 @@ fn reopen(disk: &(impl Disk + Clone + 'static), from: Lsn) -> (Vec<Logged>, Log)
 struct Logged {
     lsn: Lsn,
     end: Lsn,
-    txn: u64,
+    slot: SlotId,
     prev: Lsn,
     kind: u8,
     body: Vec<u8>,
@@ -67,18 +66,19 @@ struct Logged {
 
 impl From<RecordView<'_>> for Logged {
     fn from(v: RecordView<'_>) -> Logged {
-        Logged { lsn: v.lsn, end: v.end, txn: v.txn.0, prev: v.prev, kind: v.kind, body: v.body.to_vec() }
+        Logged { lsn: v.lsn, end: v.end, slot: v.slot, prev: v.prev, kind: v.kind, body: v.body.to_vec() }
     }
 }
 
 /// Builds a record whose contents follow from its transaction and `n`.
 fn build(rec: &mut RecordBuf, txn: u64, prev: Lsn, n: u64, body: usize) -> Logged {
-    let kind = 1 + (n % 200) as u8;
-    rec.begin(kind, TxnId(txn), prev);
+    let kind = RecordKind::from(1 + (n % 6) as u8).unwrap();
+    let slot = SlotId((txn % 2048) as u16);
+    rec.begin(kind, slot, prev);
     for i in 0..body {
         rec.put_u8((n as usize * 7 + i) as u8);
     }
-    Logged { lsn: Lsn::ZERO, end: Lsn::ZERO, txn, prev, kind, body: rec.body().to_vec() }
+    Logged { lsn: Lsn::ZERO, end: Lsn::ZERO, slot, prev, kind: kind as u8, body: rec.body().to_vec() }
 }
 
 fn append(log: &Log, slot: u16, txn: u64, prev: Lsn, n: u64, body: usize) -> Result<Logged, StorageError> {
@@ -147,8 +147,7 @@ fn every_field_of_a_record_is_kept() {
     let log = create(&disk, small());
     let first = append(&log, 0, 1, Lsn::ZERO, 0, 3).unwrap();
     let mut rec = RecordBuf::new();
-    rec.begin(9, TxnId(u64::MAX - 1), first.lsn);
-    rec.set_flags(0xA5);
+    rec.begin(RecordKind::Checkpoint, SlotId(2047), first.lsn);
     rec.put(b"abc");
     rec.put_u8(1);
     rec.put_u16(0x0203);
@@ -165,8 +164,9 @@ fn every_field_of_a_record_is_kept() {
     assert_eq!(lsn, first.end);
     let mut out = Vec::new();
     let view = log.read_at(lsn, &mut out).unwrap();
-    assert_eq!((view.kind, view.flags, view.txn, view.prev), (9, 0xA5, TxnId(u64::MAX - 1), first.lsn));
-    assert_eq!((view.body, view.end, view.synced), (&body[..], rec.end(), log.durable()));
+    assert_eq!((view.kind, view.slot, view.prev), (RecordKind::Checkpoint as u8, SlotId(2047), first.lsn));
+    assert_eq!((view.body, view.end), (&body[..], rec.end()));
+    assert!(view.synced <= log.durable() && log.durable().0 - view.synced.0 < 4096);
 }
 
 #[test]

@@ -24,6 +24,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use super::Log;
+use super::record::MAX_LOG;
 use crate::base::error::{LogHolder, StorageError};
 use crate::base::hook::{BlockReason, WaitToken};
 use crate::base::ids::{Lsn, SlotId};
@@ -84,9 +85,9 @@ impl LogBounds {
     }
 
     /// Returns the bounds of a log with files of `segment` bytes that takes at most `limit` bytes and `most` files, but at
-    /// least four files.
+    /// least four files. No log takes more than [`MAX_LOG`].
     pub(crate) fn new(every: u64, limit: u64, segment: u64, most: u64) -> LogBounds {
-        let files = (limit / segment).min(most).max(LEAST_FILES);
+        let files = (limit.min(MAX_LOG) / segment).min(most).max(LEAST_FILES);
         let stop_at = (files - LEAST_FILES + 1).saturating_mul(segment);
         let every = every.min(stop_at / 2);
         let slow_at = (every + every / 2).min(stop_at / 2);

@@ -141,7 +141,7 @@ impl Checkpointer {
         let active = if is_mutant(Mutant::ForgetActive) { Vec::new() } else { engine.slots.active() };
         let keep = active.iter().map(|a| a.first).min().unwrap_or(oldest).min(oldest);
         let body = CheckpointBody { redo: oldest, active };
-        rec.begin(RecordKind::Checkpoint as u8, TxnId(0), Lsn::ZERO);
+        rec.begin(RecordKind::Checkpoint, self.slot, Lsn::ZERO);
         body.put(rec);
         let at = engine.log.append_checkpoint(self.slot, rec)?;
         let end = rec.end();
@@ -208,7 +208,7 @@ mod tests {
         let body = CheckpointBody { redo: Lsn(4200), active };
         let at = Lsn(8000);
         let mut rec = RecordBuf::new();
-        rec.begin(RecordKind::Checkpoint as u8, TxnId(0), Lsn::ZERO);
+        rec.begin(RecordKind::Checkpoint, SlotId(0), Lsn::ZERO);
         body.put(&mut rec);
         assert_eq!(CheckpointBody::decode(rec.body(), at), Some(body));
         for cut in 0..rec.body().len() {

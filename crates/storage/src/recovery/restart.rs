@@ -11,7 +11,7 @@ use super::checkpoint::CheckpointBody;
 use super::control::Control;
 use super::progress::{OnRecovery, Recovery, RecoveryPass};
 use crate::base::error::{OpenError, StorageError};
-use crate::base::ids::{Lsn, PAGE_SIZE, PageId, SlotId, TxnId};
+use crate::base::ids::{Lsn, PAGE_SIZE, PageId, SlotId};
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::btree::StructureChange;
 use crate::btree::extent;
@@ -31,8 +31,8 @@ const REPORT_EVERY: u64 = 8192;
 pub(crate) struct Analysis {
     /// LSN at which redo begins.
     pub(crate) redo: Lsn,
-    /// Transactions without an end (losers), with the LSN of the last record of each.
-    losers: HashMap<TxnId, Lsn>,
+    /// Slots of the transactions without an end (losers), with the LSN of the last record of each.
+    losers: HashMap<SlotId, Lsn>,
     /// Log reader at the end of the log, where new records are appended.
     pub(crate) reader: LogReader,
     /// LSN before which neither redo nor undo reads the log.
@@ -115,7 +115,7 @@ pub(crate) fn analyse(
         redo = body.redo;
         keep = body.active.iter().map(|a| a.first).min().unwrap_or(keep);
         // A transaction in the checkpoint's list that had written no record has nothing to undo, unless its records follow.
-        losers.extend(body.active.iter().filter(|a| a.last != Lsn::ZERO).map(|a| (a.txn, a.last)));
+        losers.extend(body.active.iter().filter(|a| a.last != Lsn::ZERO).map(|a| (a.txn.slot(), a.last)));
     } else {
         redo = crate::log::FIRST_LSN.max(redo);
     }
@@ -126,11 +126,11 @@ pub(crate) fn analyse(
         report.count(record.end.0 - record.lsn.0)?;
         match RecordKind::from(record.kind) {
             Some(RecordKind::Data | RecordKind::Compensation) => {
-                losers.insert(record.txn, record.lsn);
+                losers.insert(record.slot, record.lsn);
                 clean = false;
             }
             Some(RecordKind::Commit | RecordKind::End) => {
-                losers.remove(&record.txn);
+                losers.remove(&record.slot);
                 clean = false;
             }
             Some(RecordKind::System) => clean = false,
@@ -381,7 +381,7 @@ pub(crate) fn ensure_pages(pool: &BufferPool, pages: u64) -> Result<(), StorageE
 pub(crate) fn undo(
     pool: &BufferPool,
     log: &Log,
-    losers: &HashMap<TxnId, Lsn>,
+    losers: &HashMap<SlotId, Lsn>,
     slot: SlotId,
     report: &mut Reporter<'_>,
 ) -> Result<(), OpenError> {
@@ -390,15 +390,15 @@ pub(crate) fn undo(
     let mut bytes = Vec::with_capacity(PAGE_SIZE);
     // The order is fixed, so that a simulated restart can be repeated. The order does not affect the result, because no two
     // losers have changed the same row.
-    let mut order: Vec<_> = losers.iter().map(|(txn, last)| (*last, *txn)).collect();
+    let mut order: Vec<_> = losers.iter().map(|(loser, last)| (*last, *loser)).collect();
     order.sort_unstable();
     if is_mutant(Mutant::SkipRestartUndo) {
         order.clear();
     }
-    for (last, txn) in order.into_iter().rev() {
-        let mut victim = Victim { txn, last };
+    for (last, loser) in order.into_iter().rev() {
+        let mut victim = Victim { slot: loser, last };
         roll_back(StructureChange { pool, log, slot, for_undo: true }, &mut rec, &mut bytes, &mut victim, Lsn::ZERO)?;
-        rec.begin(RecordKind::End as u8, txn, victim.last);
+        rec.begin(RecordKind::End, loser, victim.last);
         log.append_reserved(slot, &mut rec, Lsn::ZERO)?;
         log.end_txn(slot);
         report.count(0)?;
@@ -408,7 +408,7 @@ pub(crate) fn undo(
 
 impl Analysis {
     /// Returns the losers, and the log reader at the log's end.
-    pub(crate) fn into_parts(self) -> (HashMap<TxnId, Lsn>, LogReader) {
+    pub(crate) fn into_parts(self) -> (HashMap<SlotId, Lsn>, LogReader) {
         (self.losers, self.reader)
     }
 }

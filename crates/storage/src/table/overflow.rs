@@ -14,7 +14,7 @@ use super::columns::parts_within;
 use super::index::{AccessMode, Index, LockAttempt};
 use crate::base::error::{StorageError, TxnError};
 use crate::base::ids::TxnId;
-use crate::btree::ops::{self, RowAt};
+use crate::btree::ops::{self, RowAt, RowsBefore};
 use crate::btree::overflow::{CHUNK, Chain, MAX_LARGE, Reference, chunks_of};
 use crate::btree::{MAX_KEY, MAX_RECORD, Tree};
 use crate::buffer::BufferPool;
@@ -206,8 +206,8 @@ impl Txn<'_> {
             }
             leaf.mark_dirty_at(|| engine.log.tail());
             self.begin_record(RecordKind::Data);
-            let place = RowAt { page: leaf.frame().page_id(), tree, position, key };
-            ops::put_insert(&mut self.slot.state().rec, &place, None, (bytes, 0));
+            let place = RowAt { page: leaf.frame().page_id(), tree, position, key: key.into() };
+            ops::put_insert(&mut self.slot.state().rec, &place, RowsBefore::NONE, (bytes, 0));
             let lsn = match self.append(leaf.page().lsn()) {
                 Ok(lsn) => lsn,
                 Err(refused) => {
@@ -264,10 +264,11 @@ impl Txn<'_> {
             leaf.mark_dirty_at(|| engine.log.tail());
             self.begin_record(RecordKind::Data);
             let id = leaf.frame().page_id();
+            let mut before = RowsBefore::NONE;
             for n in 0..here {
                 let key = chain.chunk(number + n);
-                let place = RowAt { page: id, tree, position: first + n, key: &key };
-                ops::put_mark(&mut self.slot.state().rec, &place, (n > 0).then_some((id, tree)), true);
+                let place = RowAt { page: id, tree, position: first + n, key: key[..].into() };
+                before = ops::put_mark(&mut self.slot.state().rec, &place, before, true);
             }
             let lsn = match self.append_several(leaf.page().lsn(), here) {
                 Ok(lsn) => lsn,

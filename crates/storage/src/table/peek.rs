@@ -15,7 +15,7 @@ use crate::base::error::{StorageError, TxnError};
 use crate::base::ids::{Lsn, PageId};
 use crate::btree::Tree;
 use crate::btree::group::{GROUP, KeyQuery};
-use crate::btree::ops::{self, RowAt};
+use crate::btree::ops::{self, RowAt, RowsBefore};
 use crate::btree::search::LeafAt;
 use crate::buffer::frame::FrameWrite;
 use crate::lock::{LockName, Prefix};
@@ -390,7 +390,7 @@ impl Txn<'_> {
         }
         self.begin_record(RecordKind::Data);
         let mut differences = [(0, 0); TOGETHER];
-        let (mut before, mut sections) = (None, 0);
+        let (mut before, mut sections) = (RowsBefore::NONE, 0);
         for (i, ReplacementRow { key, row, .. }) in rows.iter().enumerate() {
             let (at, position) = places[i];
             let Some(leaf) = &leaves[at] else { continue };
@@ -403,14 +403,13 @@ impl Txn<'_> {
             }
             if from < to {
                 let page = leaf.frame().page_id();
-                let place = RowAt { page, tree: index.tree(), position, key };
+                let place = RowAt { page, tree: index.tree(), position, key: (*key).into() };
                 let bytes = (&old[from..to], &row[from..to]);
-                ops::put_patch(&mut self.slot.state().rec, &place, before, from, bytes);
-                before = Some((page, index.tree()));
+                before = ops::put_patch(&mut self.slot.state().rec, &place, before, from, bytes);
                 sections += 1;
             }
         }
-        if before.is_none() {
+        if sections == 0 {
             unlatch(leaves);
             return Ok(true);
         }

@@ -14,7 +14,7 @@ use crate::base::ids::Lsn;
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::sites::site;
 use crate::btree::group::{GROUP, KeyHint};
-use crate::btree::ops::{self, RowAt};
+use crate::btree::ops::{self, RowAt, RowsBefore};
 use crate::buffer::frame::FrameWrite;
 use crate::lock::{InsertCheck, LockName, Prefix, RecordMode};
 use crate::log::RecordKind;
@@ -124,10 +124,10 @@ impl Txn<'_> {
         leaf.mark_dirty_at(|| self.engine.log.tail());
         self.begin_record(RecordKind::Data);
         let id = leaf.frame().page_id();
+        let mut before = RowsBefore::NONE;
         for (i, (key, row)) in rows[..n].iter().enumerate() {
-            let place = RowAt { page: id, tree: index.tree(), position: position + i, key };
-            let row_before = (i > 0).then_some((id, index.tree()));
-            ops::put_insert(&mut self.slot.state().rec, &place, row_before, (row, 0));
+            let place = RowAt { page: id, tree: index.tree(), position: position + i, key: (*key).into() };
+            before = ops::put_insert(&mut self.slot.state().rec, &place, before, (row, 0));
         }
         let lsn = match self.append_several(leaf.page().lsn(), n) {
             Ok(lsn) => lsn,
@@ -259,17 +259,17 @@ impl Txn<'_> {
         self.begin_record(RecordKind::Data);
         let mut start = 0;
         let mut patches: [(u16, u16, u32, u16); MOST] = [(0, 0, 0, 0); MOST];
-        let mut n = 0;
+        let (mut rows_before, mut n) = (RowsBefore::NONE, 0);
         for i in range.clone() {
             let before = batch.value(i);
             let row = &after[start..start + before.len()];
             let (from, to) = difference(before, row);
             if from < to {
                 let position = batch.row(i).position;
-                let place = RowAt { page: id, tree: index.tree(), position: usize::from(position), key: batch.key(i) };
-                let row_before = (n > 0).then_some((id, index.tree()));
+                let key = batch.key(i).into();
+                let place = RowAt { page: id, tree: index.tree(), position: usize::from(position), key };
                 let bytes = (&before[from..to], &row[from..to]);
-                ops::put_patch(&mut self.slot.state().rec, &place, row_before, from, bytes);
+                rows_before = ops::put_patch(&mut self.slot.state().rec, &place, rows_before, from, bytes);
                 patches[n] = (position, from as u16, (start + from) as u32, (to - from) as u16);
                 n += 1;
             }
@@ -448,7 +448,7 @@ impl Txn<'_> {
             after = after.max(leaf.page().lsn());
         }
         self.begin_record(RecordKind::Data);
-        let (mut before, mut sections) = (None, 0);
+        let (mut before, mut sections) = (RowsBefore::NONE, 0);
         let mut ranges = [(0, 0); TOGETHER];
         for (at, (i, spot)) in spots.iter().enumerate() {
             let Some(leaf) = &leaves[leaf_of[at]] else { continue };
@@ -457,14 +457,13 @@ impl Txn<'_> {
             ranges[at] = (from, to);
             if from < to {
                 let (page, position) = (leaf.frame().page_id(), usize::from(spot.position));
-                let place = RowAt { page, tree: index.tree(), position, key: keys[*i] };
+                let place = RowAt { page, tree: index.tree(), position, key: keys[*i].into() };
                 let bytes = (&old[from..to], &new[from..to]);
-                ops::put_patch(&mut self.slot.state().rec, &place, before, part_at + from, bytes);
-                before = Some((page, index.tree()));
+                before = ops::put_patch(&mut self.slot.state().rec, &place, before, part_at + from, bytes);
                 sections += 1;
             }
         }
-        if before.is_none() {
+        if sections == 0 {
             unlatch(&mut leaves);
             return Ok(true);
         }

@@ -17,7 +17,7 @@ use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::sites::site;
 use crate::btree::MAX_KEY;
 use crate::btree::merge::{MergeLimits, Merger};
-use crate::btree::ops::{self, RowAt};
+use crate::btree::ops::{self, RowAt, RowsBefore};
 use crate::btree::split::SplitOutcome;
 use crate::buffer::frame::FrameWrite;
 use crate::latch::Version;
@@ -198,8 +198,8 @@ impl<'db> Txn<'db> {
         }
         leaf.mark_dirty_at(|| self.engine.log.tail());
         self.begin_record(RecordKind::Data);
-        let place = RowAt { page: leaf.frame().page_id(), tree: index.tree(), position, key };
-        ops::put_insert(&mut self.slot.state().rec, &place, None, (row, flags));
+        let place = RowAt { page: leaf.frame().page_id(), tree: index.tree(), position, key: key.into() };
+        ops::put_insert(&mut self.slot.state().rec, &place, RowsBefore::NONE, (row, flags));
         let lsn = match self.append(leaf.page().lsn()) {
             Ok(lsn) => lsn,
             Err(refused) => {
@@ -255,7 +255,7 @@ impl<'db> Txn<'db> {
         }
         leaf.mark_dirty_at(|| self.engine.log.tail());
         self.begin_record(RecordKind::Data);
-        let place = RowAt { page: leaf.frame().page_id(), tree: index.tree(), position, key };
+        let place = RowAt { page: leaf.frame().page_id(), tree: index.tree(), position, key: key.into() };
         let state = self.slot.state();
         ops::put_replace(&mut state.rec, &place, (&state.before, was), after);
         let lsn = match self.append(leaf.page().lsn()) {
@@ -447,8 +447,14 @@ impl<'db> Txn<'db> {
             leaf.mark_dirty_at(|| self.engine.log.tail());
             self.begin_record(RecordKind::Data);
             let state = self.slot.state();
-            let place = RowAt { page: leaf.frame().page_id(), tree: index.tree(), position, key };
-            ops::put_patch(&mut state.rec, &place, None, at + from, (&state.before[from..to], &state.after[from..to]));
+            let place = RowAt { page: leaf.frame().page_id(), tree: index.tree(), position, key: key.into() };
+            ops::put_patch(
+                &mut state.rec,
+                &place,
+                RowsBefore::NONE,
+                at + from,
+                (&state.before[from..to], &state.after[from..to]),
+            );
             let lsn = match self.append(leaf.page().lsn()) {
                 Ok(lsn) => lsn,
                 Err(refused) => {
@@ -541,8 +547,8 @@ impl<'db> Txn<'db> {
             let Some((mut leaf, position)) = self.latch_row(index, key, &mut spot)? else { continue };
             leaf.mark_dirty_at(|| self.engine.log.tail());
             self.begin_record(RecordKind::Data);
-            let place = RowAt { page: leaf.frame().page_id(), tree: index.tree(), position, key };
-            ops::put_mark(&mut self.slot.state().rec, &place, None, true);
+            let place = RowAt { page: leaf.frame().page_id(), tree: index.tree(), position, key: key.into() };
+            ops::put_mark(&mut self.slot.state().rec, &place, RowsBefore::NONE, true);
             let lsn = match self.append(leaf.page().lsn()) {
                 Ok(lsn) => lsn,
                 Err(refused) => {

@@ -112,7 +112,7 @@ impl<'db> Txn<'db> {
             self.slot.announce(txn, tail);
         }
         let state = self.slot.state();
-        state.rec.begin(kind as u8, state.txn, state.last);
+        state.rec.begin(kind, state.id, state.last);
     }
 
     /// Appends the current record. The caller has latched the changed page, whose current LSN is `after`.
@@ -195,7 +195,7 @@ impl<'db> Txn<'db> {
             let (txn, last) = (state.txn, state.last);
             self.slot.ending(txn);
             let state = self.slot.state();
-            state.rec.begin(RecordKind::Commit as u8, txn, last);
+            state.rec.begin(RecordKind::Commit, state.id, last);
             let appended = self.engine.log.append_reserved(state.id, &mut state.rec, Lsn::ZERO);
             end = state.rec.end();
             self.engine.log.end_txn(state.id);
@@ -240,7 +240,7 @@ impl<'db> Txn<'db> {
         let state = self.slot.state();
         // The undo restores rows in ranges where scans have found only ghosts.
         state.ghosts.clear();
-        let mut victim = Victim { txn: state.txn, last: state.last };
+        let mut victim = Victim { slot: state.id, last: state.last };
         let mut bytes = std::mem::take(&mut state.before);
         let change = StructureChange { for_undo: true, ..engine.structure_change(state.id) };
         let owed = engine.log.undo_bytes_of(state.id);
@@ -271,9 +271,9 @@ impl<'db> Txn<'db> {
 
     /// Reports to the log and to checkpoints that no record of the transaction is in effect any more.
     fn end_rollback(&mut self, victim: &Victim) -> Result<(), StorageError> {
-        self.slot.ending(victim.txn);
+        self.slot.ending(self.slot.peek().txn);
         let state = self.slot.state();
-        state.rec.begin(RecordKind::End as u8, victim.txn, victim.last);
+        state.rec.begin(RecordKind::End, victim.slot, victim.last);
         let appended = self.engine.log.append_reserved(state.id, &mut state.rec, Lsn::ZERO);
         self.engine.log.end_txn(state.id);
         self.slot.ended();
@@ -317,7 +317,7 @@ impl<'db> Txn<'db> {
     fn undo_all(&mut self) -> Result<Lsn, StorageError> {
         if is_mutant(Mutant::SkipUndo) {
             let state = self.slot.peek();
-            self.end_rollback(&Victim { txn: state.txn, last: state.last })?;
+            self.end_rollback(&Victim { slot: state.id, last: state.last })?;
         } else {
             self.rollback_to(Lsn::ZERO)?;
         }
@@ -344,7 +344,7 @@ mod tests {
     use crate::db::options::Options;
     use crate::db::table::Table;
     use crate::io::MemDisk;
-    use crate::log::{RecordKind, UNDO_HEAD};
+    use crate::log::{RECORD_HEADER, RecordKind};
     use crate::table::scan::ScanEnd;
 
     #[test]
@@ -462,7 +462,7 @@ mod tests {
             let (kept, before) = (txn.engine.log.undo_bytes_of(txn.slot.peek().id), txn.engine.log.tail().0);
             let end = txn.rollback().unwrap();
             // The end record is not part of the reservation, nor is a commit record.
-            assert!(end.0 - before <= kept + 32 + UNDO_HEAD, "statement {number}: {} of {kept}", end.0 - before);
+            assert!(end.0 - before <= kept + RECORD_HEADER as u64, "statement {number}: {} of {kept}", end.0 - before);
         }
     }
 }

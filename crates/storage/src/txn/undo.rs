@@ -5,23 +5,24 @@
 //! transaction still holds its own locks, and at restart there is no other transaction.
 
 use crate::base::error::StorageError;
-use crate::base::ids::{Lsn, TxnId};
+use crate::base::ids::{Lsn, SlotId};
 use crate::base::mutant::{Mutant, is_mutant};
-use crate::btree::ops::{self, PageChange, PageChanges, RowAt};
+use crate::btree::ops::{self, KeyBuffer, PageChange, PageChanges, RowAt, RowsBefore};
 use crate::btree::search::LeafAt;
 use crate::btree::{MAX_KEY, MAX_VALUE, StructureChange, Tree};
 use crate::buffer::frame::{Frame, FrameWrite};
 use crate::latch::Version;
 use crate::log::{AppendError, BackwardReader, RecordBuf, RecordKind, UNDO_HEAD};
 
-/// Number of bytes of log for the undo of each further section of a record, in addition to the section's own bytes: a record
-/// header, and the fields that the section omits because the preceding section contains them.
-pub(crate) const UNDO_PER_SECTION: u64 = 64;
+/// Number of bytes of log for the undo of each further section of a record, in addition to the section's own bytes: the head
+/// of a compensation record, its padding, and the fields that the section omits because other sections contain them.
+pub(crate) const UNDO_PER_SECTION: u64 = 88;
 
 /// A transaction being rolled back.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Victim {
-    pub(crate) txn: TxnId,
+    /// Slot of the transaction.
+    pub(crate) slot: SlotId,
     /// LSN of the transaction's newest record that is in effect. It may be a compensation record if the transaction has been
     /// partly undone.
     pub(crate) last: Lsn,
@@ -90,12 +91,15 @@ pub(crate) fn roll_back(
                 undone.owed += record.end.0 - at.0 + UNDO_HEAD + others.len() as u64 * UNDO_PER_SECTION;
                 record.prev
             }
-            // The first word of the body is the LSN at which undo continues: changes that this record undid are not undone
-            // twice.
-            Some(RecordKind::Compensation) => {
-                remaining = usize::from(record.flags);
-                record.body.first_chunk().map_or(record.prev, |b| Lsn(u64::from_le_bytes(*b)))
-            }
+            // Changes that this record undid are not undone twice.
+            Some(RecordKind::Compensation) => match record.body.first_chunk() {
+                Some(word) => {
+                    let position = UndoPosition::decode(u64::from_le_bytes(*word));
+                    remaining = usize::from(position.remaining);
+                    position.record
+                }
+                None => record.prev,
+            },
             _ => record.prev,
         };
         // Undo only moves backwards. Without this check a damaged chain could cause an endless loop.
@@ -113,6 +117,17 @@ struct UndoPosition {
     record: Lsn,
     /// Number of sections of the record that remain to be undone, the first ones; 0 for all.
     remaining: u8,
+}
+
+impl UndoPosition {
+    /// Returns the position as the first word of a compensation record: see [`RecordKind::Compensation`].
+    fn encoded(self) -> u64 {
+        self.record.0 >> 3 << 8 | u64::from(self.remaining)
+    }
+
+    fn decode(word: u64) -> UndoPosition {
+        UndoPosition { record: Lsn(word >> 8 << 3), remaining: word as u8 }
+    }
 }
 
 /// Leaf of the row that was undone last, in its state after the undo. Rows that were written one after the other are often
@@ -140,11 +155,12 @@ impl<'a> Rollback<'a> {
     /// Fails if a page cannot be read, or if there is no space for a split.
     fn section(&mut self, section: &PageChange<'_>, next: UndoPosition) -> Result<(), StorageError> {
         let change = self.change;
+        let mut buffer = KeyBuffer::new();
         let (tree, key) = match section {
             PageChange::Insert { at, .. }
             | PageChange::Patch { at, .. }
             | PageChange::Replace { at, .. }
-            | PageChange::Mark { at, .. } => (at.tree, at.key),
+            | PageChange::Mark { at, .. } => (at.tree, at.key.whole(&mut buffer)),
             // The other sections are redo-only.
             _ => return Ok(()),
         };
@@ -168,7 +184,7 @@ impl<'a> Rollback<'a> {
             let (position, exact) = (leaf.position, leaf.exact);
             let Some(leaf) = leaf.read.upgrade() else { continue };
             let ghost = exact && leaf.page().slot(position).is_ghost();
-            let at = RowAt { page: leaf.frame().page_id(), tree, position, key };
+            let at = RowAt { page: leaf.frame().page_id(), tree, position, key: key.into() };
             let back = match *section {
                 _ if !exact => return Err(missing(change, tree, leaf)),
                 PageChange::Insert { .. } if ghost => return Err(missing(change, tree, leaf)),
@@ -231,11 +247,10 @@ impl<'a> Rollback<'a> {
         mut leaf: FrameWrite<'a>,
     ) -> Result<(), AppendError> {
         let log = self.change.log;
-        self.rec.begin(RecordKind::Compensation as u8, self.victim.txn, self.victim.last);
-        self.rec.set_flags(next.remaining);
-        self.rec.put_u64(next.record.0);
+        self.rec.begin(RecordKind::Compensation, self.victim.slot, self.victim.last);
+        self.rec.put_u64(next.encoded());
         match back {
-            PageChange::Mark { at, ghost } => ops::put_mark(self.rec, at, None, *ghost),
+            PageChange::Mark { at, ghost } => drop(ops::put_mark(self.rec, at, RowsBefore::NONE, *ghost)),
             PageChange::Patch { at, offset, difference } => ops::put_patch_back(self.rec, at, *offset, difference),
             PageChange::Replace { at, before, after } => ops::put_replace(self.rec, at, *before, *after),
             _ => unreachable!("no other section compensates"),

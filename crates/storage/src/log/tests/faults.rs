@@ -36,7 +36,7 @@ fn a_full_disk_stops_users_and_not_their_rollback() {
     // Four transactions write to the log until there is no space.
     let full = 'full: loop {
         for slot in 0..4_u16 {
-            let prev = if undo.len() < 4 { Lsn::ZERO } else { Lsn(1) };
+            let prev = if undo.len() < 4 { Lsn::ZERO } else { FIRST_LSN };
             let mut logged = build(&mut rec, u64::from(slot), prev, undo.len() as u64, 300);
             match put(&log, slot, &mut rec, Lsn::ZERO) {
                 Ok(lsn) => logged.lsn = lsn,
@@ -54,7 +54,7 @@ fn a_full_disk_stops_users_and_not_their_rollback() {
     // All of it can be undone, with the same number of bytes again.
     let mut all: Vec<Logged> = undo.iter().map(|(_, logged)| logged.clone()).collect();
     for (slot, logged) in undo.iter().rev() {
-        let mut clr = build(&mut rec, logged.txn, Lsn(1), 7, 300);
+        let mut clr = build(&mut rec, logged.slot.0.into(), FIRST_LSN, 7, 300);
         clr.lsn = log.append_reserved(SlotId(*slot), &mut rec, Lsn::ZERO).unwrap();
         clr.end = rec.end();
         all.push(clr);

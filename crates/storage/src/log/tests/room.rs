@@ -43,7 +43,7 @@ fn undo_takes_what_is_kept_and_is_refused_behind_it() {
     let opened = disk.count(Call::Open);
     let mut undone = 0;
     let refused = loop {
-        build(&mut rec, 1, Lsn(1), 0, 300);
+        build(&mut rec, 1, FIRST_LSN, 0, 300);
         match log.append_undo(SlotId(0), &mut rec, Lsn::ZERO) {
             Ok(_) => undone += 1,
             Err(refused) => break refused,
@@ -71,7 +71,7 @@ fn a_full_ring_is_written_as_far_as_segments_are_ready() {
     let opened = disk.count(Call::Open);
     let capacity = log.ring.capacity();
     while log.tail().0 + 400 <= log.segments.end() + capacity {
-        build(&mut rec, 1, Lsn(1), 0, 300);
+        build(&mut rec, 1, FIRST_LSN, 0, 300);
         log.append_reserved(SlotId(0), &mut rec, Lsn::ZERO).unwrap();
     }
     assert!(log.tail().0 > log.segments.end() + capacity / 2);

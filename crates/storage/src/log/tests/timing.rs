@@ -19,7 +19,7 @@ fn ns(clock: &Clock, calls: u64, mut f: impl FnMut(u64)) -> f64 {
 }
 
 fn fill(rec: &mut RecordBuf, body: &[u8]) {
-    rec.begin(3, TxnId(99), Lsn(1));
+    rec.begin(RecordKind::System, SlotId(99), FIRST_LSN);
     rec.put_u32(17);
     rec.put(&body[4..]);
 }
