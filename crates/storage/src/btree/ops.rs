@@ -575,9 +575,15 @@ impl<'a> PageChanges<'a> {
         self.next
     }
 
+    /// Returns an iterator over the sections of the same body from the position `place` on.
+    #[inline]
+    pub(crate) fn starting_at(&self, place: SectionAt) -> PageChanges<'a> {
+        PageChanges { body: self.body, next: place }
+    }
+
     /// Decodes the section at the position `place` of the same body.
     pub(crate) fn at(&self, place: SectionAt) -> Option<PageChange<'a>> {
-        PageChanges { body: self.body, next: place }.next()
+        self.starting_at(place).next()
     }
 
     /// Returns true if every byte of the body was decoded. Call this after the last section.

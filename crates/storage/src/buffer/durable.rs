@@ -159,6 +159,13 @@ impl BufferPool {
         }
     }
 
+    /// Closes the instance because a page could not be changed as a whole. Called while the page is latched: no thread writes
+    /// a page afterwards.
+    #[cold]
+    pub(crate) fn give_up_changes(&self, cause: &StorageError) {
+        self.poison.mark_inconsistent(&cause.as_cause(), self.wal.durable());
+    }
+
     /// Returns true if the file contains all pages below `end`.
     pub(crate) fn file_holds(&self, end: u64) -> bool {
         u64::from(self.file_pages()) >= end

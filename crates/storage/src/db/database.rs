@@ -26,6 +26,7 @@ use crate::lock::{LockOptions, LockTable};
 use crate::log::{Log, LogOptions};
 use crate::recovery::checkpoint::Checkpointer;
 use crate::recovery::control::ControlFile;
+use crate::recovery::redo::{self, RedoOptions};
 use crate::recovery::restart::{self, Reporter};
 use crate::table::catalog::Catalog;
 use crate::table::contended::TableContention;
@@ -180,7 +181,7 @@ impl Database {
         if let Some((redo, clean, losers)) = analysis {
             redo_from = redo;
             if !clean {
-                let redone = restart::redo(&pool, &log, log.reader_of_old(redo), &mut report)?;
+                let redone = redo::redo(&pool, &log, log.reader_of_old(redo), redo_options(&options), &mut report)?;
                 restart::ensure_pages(&pool, redone.pages)?;
                 restart::undo(&pool, &log, &losers, service_slot, &mut report)?;
                 work = Some((redone.records, redone.bytes));
@@ -196,11 +197,8 @@ impl Database {
             Err(error) => return Err(error.into()),
         }
         if let Some((records, bytes)) = work {
-            // The database is usable even if this checkpoint fails: the next restart would only repeat the same work.
-            match engine.pool.flush_all().and_then(|()| checkpointer.take(&engine)) {
-                Err(error) if !error.is_want_of_room() => return Err(error.into()),
-                _ => report.done(records, bytes),
-            }
+            // The background services write the pages and take the next checkpoint. A crash before that repeats this restart.
+            report.done(records, bytes);
         }
         let catalog = Arc::new(Catalog::load(&engine)?);
         let every = engine.log.bounds().every;
@@ -540,4 +538,11 @@ pub struct Stats {
     /// Number of promotions refused because the process had no free reader words. The latches concerned were not
     /// promoted.
     pub latch_promotions_refused: u64,
+}
+
+/// Returns the size of the redo pass: a worker for each core. An instance without threads of its own, or with simulated time,
+/// redoes in the calling thread.
+fn redo_options(options: &Options) -> RedoOptions {
+    let threads = options.background == Background::Threads && !options.clock.is_simulated();
+    RedoOptions { workers: if threads { cores() } else { 1 }, batch_bytes: 8 * options.reader_bytes }
 }

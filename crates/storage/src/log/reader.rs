@@ -68,6 +68,11 @@ impl LogReader {
         LogReader { until: until.0, ..LogReader::new(files, from, until) }
     }
 
+    /// Returns the number of bytes up to the end of the range to read.
+    pub(crate) fn bytes_left(&self) -> u64 {
+        self.until.saturating_sub(self.at)
+    }
+
     /// Returns the next record; `None` at the end of the log or of the range to read. (The reader is not an `Iterator`,
     /// because a record borrows its buffer.)
     ///

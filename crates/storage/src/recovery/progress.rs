@@ -12,6 +12,8 @@ pub struct Recovery {
     pub records: u64,
     /// Number of log bytes read in this pass; 0 in the undo pass.
     pub bytes: u64,
+    /// Number of log bytes that this pass reads in all. Known in the redo pass, and after it.
+    pub total_bytes: Option<u64>,
     /// Number of transactions that had not ended, known after analysis.
     pub losers: u64,
 }

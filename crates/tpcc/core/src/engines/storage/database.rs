@@ -323,10 +323,28 @@ pub fn options(config: &StoreConfig, hook: Option<&Arc<dyn StoreHook>>) -> Resul
     })
 }
 
+/// Interval of the lines about the progress of a recovery.
+const PROGRESS_EVERY: Duration = Duration::from_secs(5);
+
 /// Returns a callback that reports the recovery of a database on stderr, and that cancels the recovery after a signal.
 pub fn announce(shown: &str) -> impl FnMut(&Recovery) -> ControlFlow<()> + Send + 'static {
     let (shown, start, mut said) = (shown.to_owned(), Instant::now(), false);
+    let mut redo_began = None;
+    let mut next_line = PROGRESS_EVERY;
     move |recovery| {
+        if recovery.pass == RecoveryPass::Redo {
+            let (bytes, total) = (recovery.bytes as f64, recovery.total_bytes.unwrap_or_default() as f64);
+            let in_redo = redo_began.get_or_insert_with(Instant::now).elapsed();
+            if start.elapsed() >= next_line && bytes > 0.0 {
+                next_line = start.elapsed() + PROGRESS_EVERY;
+                let left = in_redo.as_secs_f64() * (total / bytes - 1.0).max(0.0);
+                say(format_args!(
+                    "{shown}: redo has read {:.0}% of {:.0} MB of log, {left:.0} s left",
+                    1e2 * bytes / total.max(1.0),
+                    total / 1e6,
+                ));
+            }
+        }
         match recovery.pass {
             RecoveryPass::Redo | RecoveryPass::Undo if !said => {
                 say(format_args!("{shown}: was not closed; recovering from its log"));
