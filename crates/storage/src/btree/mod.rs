@@ -12,6 +12,7 @@ pub(crate) mod overflow;
 pub(crate) mod place;
 pub(crate) mod purge;
 pub(crate) mod ranges;
+pub(crate) mod row_sections;
 pub(crate) mod search;
 pub(crate) mod space;
 pub(crate) mod split;

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use fastrand::Rng;
 
 use super::merge::{MergeLimits, Merger};
-use super::ops::{self, KeyBuffer, PageChange, PageChanges, RowAt, RowsBefore};
+use super::ops::{self, PageChange, PageChanges};
+use super::row_sections::{self, KeyBuffer, RowAt, RowChange, RowsBefore};
 use super::search::LeafAt;
 use super::split::SplitOutcome;
 use super::{MAX_KEY, StructureChange, Tree};
@@ -126,8 +127,9 @@ impl<'a> Subject<'a> {
                 continue;
             }
             let place = |page| RowAt { page, tree, position, key: key.into() };
-            let logged =
-                self.log(&mut leaf, |rec, page| drop(ops::put_insert(rec, &place(page), RowsBefore::NONE, (value, 0))));
+            let logged = self.log(&mut leaf, |rec, page| {
+                row_sections::put_insert(rec, &place(page), RowsBefore::NONE, (value, 0));
+            });
             let lsn = match logged {
                 Ok(lsn) => lsn,
                 Err(refused) => {
@@ -159,8 +161,9 @@ impl<'a> Subject<'a> {
                 return leaf.release_unchanged();
             }
             let place = |page| RowAt { page, tree, position, key: key.into() };
-            let logged =
-                self.log(&mut leaf, |rec, page| drop(ops::put_mark(rec, &place(page), RowsBefore::NONE, true)));
+            let logged = self.log(&mut leaf, |rec, page| {
+                row_sections::put_mark(rec, &place(page), RowsBefore::NONE, true);
+            });
             let lsn = match logged {
                 Ok(lsn) => lsn,
                 Err(refused) => {
@@ -387,8 +390,8 @@ type RowSaid = (PageId, Tree, usize, Vec<u8>, Vec<u8>, Vec<u8>);
 
 fn said(section: &PageChange<'_>) -> RowSaid {
     let (at, first, second): (_, &[u8], &[u8]) = match *section {
-        PageChange::Insert { at, value, .. } => (at, value, &[]),
-        PageChange::Patch { at, difference, .. } => (at, difference, &[]),
+        PageChange::Row(at, RowChange::Insert { value, .. }) => (at, value, &[]),
+        PageChange::Row(at, RowChange::Patch { difference, .. }) => (at, difference, &[]),
         _ => panic!("not written here: {section:?}"),
     };
     (at.page, at.tree, at.position, at.key.whole(&mut KeyBuffer::new()).to_vec(), first.to_vec(), second.to_vec())
@@ -417,11 +420,11 @@ fn sections_about_rows_are_read_as_written_in_any_order() {
             let value = bytes([60, 600][round / 2 % 2]);
             let at = RowAt { page, tree, position, key: key[..].into() };
             if value.len().is_multiple_of(2) {
-                before = ops::put_insert(&mut rec, &at, before, (&value, (round % 4) as u16));
+                before = row_sections::put_insert(&mut rec, &at, before, (&value, (round % 4) as u16));
                 written.push((page, tree, position, key, value, Vec::new()));
             } else {
                 let new: Vec<u8> = bytes(0).into_iter().chain(value.iter().map(|byte| byte.rotate_left(3))).collect();
-                before = ops::put_patch(&mut rec, &at, before, 3, (&value, &new));
+                before = row_sections::put_patch(&mut rec, &at, before, 3, (&value, &new));
                 let difference = value.iter().zip(&new).map(|(before, after)| before ^ after).collect();
                 written.push((page, tree, position, key, difference, Vec::new()));
             }
@@ -457,9 +460,9 @@ fn a_section_that_lacks_the_one_before_it_is_none() {
         let mut rec = RecordBuf::new();
         rec.begin(RecordKind::Data, SlotId(1), Lsn::ZERO);
         let first = RowAt { key: key.as_bytes().into(), ..row(page) };
-        let before = ops::put_insert(&mut rec, &first, RowsBefore::NONE, (b"value", 0));
+        let before = row_sections::put_insert(&mut rec, &first, RowsBefore::NONE, (b"value", 0));
         let len = rec.body().len();
-        ops::put_insert(&mut rec, &row(10), before, (b"value", 0));
+        row_sections::put_insert(&mut rec, &row(10), before, (b"value", 0));
         assert_eq!(PageChanges::new(rec.body()).count(), 2);
         let mut sections = PageChanges::new(&rec.body()[len..]);
         assert!(sections.next().is_none() && !sections.is_whole());

@@ -14,8 +14,9 @@ use super::columns::parts_within;
 use super::index::{AccessMode, Index, LockAttempt};
 use crate::base::error::{StorageError, TxnError};
 use crate::base::ids::TxnId;
-use crate::btree::ops::{self, RowAt, RowsBefore};
+use crate::btree::ops;
 use crate::btree::overflow::{CHUNK, Chain, MAX_LARGE, Reference, chunks_of};
+use crate::btree::row_sections::{self, RowAt, RowsBefore};
 use crate::btree::{MAX_KEY, MAX_RECORD, Tree};
 use crate::buffer::BufferPool;
 use crate::lock::{Prefix, RecordMode};
@@ -207,7 +208,7 @@ impl Txn<'_> {
             leaf.mark_dirty_at(|| engine.log.tail());
             self.begin_record(RecordKind::Data);
             let place = RowAt { page: leaf.frame().page_id(), tree, position, key: key.into() };
-            ops::put_insert(&mut self.slot.state().rec, &place, RowsBefore::NONE, (bytes, 0));
+            row_sections::put_insert(&mut self.slot.state().rec, &place, RowsBefore::NONE, (bytes, 0));
             let lsn = match self.append(leaf.page().lsn()) {
                 Ok(lsn) => lsn,
                 Err(refused) => {
@@ -268,7 +269,7 @@ impl Txn<'_> {
             for n in 0..here {
                 let key = chain.chunk(number + n);
                 let place = RowAt { page: id, tree, position: first + n, key: key[..].into() };
-                before = ops::put_mark(&mut self.slot.state().rec, &place, before, true);
+                before = row_sections::put_mark(&mut self.slot.state().rec, &place, before, true);
             }
             let lsn = match self.append_several(leaf.page().lsn(), here) {
                 Ok(lsn) => lsn,

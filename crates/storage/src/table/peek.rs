@@ -15,7 +15,8 @@ use crate::base::error::{StorageError, TxnError};
 use crate::base::ids::{Lsn, PageId};
 use crate::btree::Tree;
 use crate::btree::group::{GROUP, KeyQuery};
-use crate::btree::ops::{self, RowAt, RowsBefore};
+use crate::btree::ops;
+use crate::btree::row_sections::{self, RowAt, RowsBefore};
 use crate::btree::search::LeafAt;
 use crate::buffer::frame::FrameWrite;
 use crate::lock::{LockName, Prefix};
@@ -405,7 +406,7 @@ impl Txn<'_> {
                 let page = leaf.frame().page_id();
                 let place = RowAt { page, tree: index.tree(), position, key: (*key).into() };
                 let bytes = (&old[from..to], &row[from..to]);
-                before = ops::put_patch(&mut self.slot.state().rec, &place, before, from, bytes);
+                before = row_sections::put_patch(&mut self.slot.state().rec, &place, before, from, bytes);
                 sections += 1;
             }
         }

@@ -14,7 +14,8 @@ use crate::base::ids::Lsn;
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::sites::site;
 use crate::btree::group::{GROUP, KeyHint};
-use crate::btree::ops::{self, RowAt, RowsBefore};
+use crate::btree::ops;
+use crate::btree::row_sections::{self, RowAt, RowsBefore};
 use crate::buffer::frame::FrameWrite;
 use crate::lock::{InsertCheck, LockName, Prefix, RecordMode};
 use crate::log::RecordKind;
@@ -127,7 +128,7 @@ impl Txn<'_> {
         let mut before = RowsBefore::NONE;
         for (i, (key, row)) in rows[..n].iter().enumerate() {
             let place = RowAt { page: id, tree: index.tree(), position: position + i, key: (*key).into() };
-            before = ops::put_insert(&mut self.slot.state().rec, &place, before, (row, 0));
+            before = row_sections::put_insert(&mut self.slot.state().rec, &place, before, (row, 0));
         }
         let lsn = match self.append_several(leaf.page().lsn(), n) {
             Ok(lsn) => lsn,
@@ -269,7 +270,7 @@ impl Txn<'_> {
                 let key = batch.key(i).into();
                 let place = RowAt { page: id, tree: index.tree(), position: usize::from(position), key };
                 let bytes = (&before[from..to], &row[from..to]);
-                rows_before = ops::put_patch(&mut self.slot.state().rec, &place, rows_before, from, bytes);
+                rows_before = row_sections::put_patch(&mut self.slot.state().rec, &place, rows_before, from, bytes);
                 patches[n] = (position, from as u16, (start + from) as u32, (to - from) as u16);
                 n += 1;
             }
@@ -459,7 +460,7 @@ impl Txn<'_> {
                 let (page, position) = (leaf.frame().page_id(), usize::from(spot.position));
                 let place = RowAt { page, tree: index.tree(), position, key: keys[*i].into() };
                 let bytes = (&old[from..to], &new[from..to]);
-                before = ops::put_patch(&mut self.slot.state().rec, &place, before, part_at + from, bytes);
+                before = row_sections::put_patch(&mut self.slot.state().rec, &place, before, part_at + from, bytes);
                 sections += 1;
             }
         }

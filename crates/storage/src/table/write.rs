@@ -17,7 +17,8 @@ use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::sites::site;
 use crate::btree::MAX_KEY;
 use crate::btree::merge::{MergeLimits, Merger};
-use crate::btree::ops::{self, RowAt, RowsBefore};
+use crate::btree::ops;
+use crate::btree::row_sections::{self, RowAt, RowsBefore};
 use crate::btree::split::SplitOutcome;
 use crate::buffer::frame::FrameWrite;
 use crate::latch::Version;
@@ -199,7 +200,7 @@ impl<'db> Txn<'db> {
         leaf.mark_dirty_at(|| self.engine.log.tail());
         self.begin_record(RecordKind::Data);
         let place = RowAt { page: leaf.frame().page_id(), tree: index.tree(), position, key: key.into() };
-        ops::put_insert(&mut self.slot.state().rec, &place, RowsBefore::NONE, (row, flags));
+        row_sections::put_insert(&mut self.slot.state().rec, &place, RowsBefore::NONE, (row, flags));
         let lsn = match self.append(leaf.page().lsn()) {
             Ok(lsn) => lsn,
             Err(refused) => {
@@ -257,7 +258,7 @@ impl<'db> Txn<'db> {
         self.begin_record(RecordKind::Data);
         let place = RowAt { page: leaf.frame().page_id(), tree: index.tree(), position, key: key.into() };
         let state = self.slot.state();
-        ops::put_replace(&mut state.rec, &place, (&state.before, was), after);
+        row_sections::put_replace(&mut state.rec, &place, (&state.before, was), after);
         let lsn = match self.append(leaf.page().lsn()) {
             Ok(lsn) => lsn,
             Err(refused) => {
@@ -448,7 +449,7 @@ impl<'db> Txn<'db> {
             self.begin_record(RecordKind::Data);
             let state = self.slot.state();
             let place = RowAt { page: leaf.frame().page_id(), tree: index.tree(), position, key: key.into() };
-            ops::put_patch(
+            row_sections::put_patch(
                 &mut state.rec,
                 &place,
                 RowsBefore::NONE,
@@ -548,7 +549,7 @@ impl<'db> Txn<'db> {
             leaf.mark_dirty_at(|| self.engine.log.tail());
             self.begin_record(RecordKind::Data);
             let place = RowAt { page: leaf.frame().page_id(), tree: index.tree(), position, key: key.into() };
-            ops::put_mark(&mut self.slot.state().rec, &place, RowsBefore::NONE, true);
+            row_sections::put_mark(&mut self.slot.state().rec, &place, RowsBefore::NONE, true);
             let lsn = match self.append(leaf.page().lsn()) {
                 Ok(lsn) => lsn,
                 Err(refused) => {

@@ -7,7 +7,8 @@
 use crate::base::error::StorageError;
 use crate::base::ids::{Lsn, SlotId};
 use crate::base::mutant::{Mutant, is_mutant};
-use crate::btree::ops::{self, KeyBuffer, PageChange, PageChanges, RowAt, RowsBefore};
+use crate::btree::ops::{self, PageChange, PageChanges};
+use crate::btree::row_sections::{self, KeyBuffer, RowAt, RowChange, RowsBefore};
 use crate::btree::search::LeafAt;
 use crate::btree::{MAX_KEY, MAX_VALUE, StructureChange, Tree};
 use crate::buffer::frame::{Frame, FrameWrite};
@@ -156,16 +157,13 @@ impl<'a> Rollback<'a> {
     fn section(&mut self, section: &PageChange<'_>, next: UndoPosition) -> Result<(), StorageError> {
         let change = self.change;
         let mut buffer = KeyBuffer::new();
-        let (tree, key) = match section {
-            PageChange::Insert { at, .. }
-            | PageChange::Patch { at, .. }
-            | PageChange::Replace { at, .. }
-            | PageChange::Mark { at, .. } => (at.tree, at.key.whole(&mut buffer)),
+        let PageChange::Row(row, row_change) = *section else {
             // The other sections are redo-only.
-            _ => return Ok(()),
+            return Ok(());
         };
-        let (longest, is_shorter) = match section {
-            PageChange::Replace { before: (before, _), after: (after, _), .. } => {
+        let (tree, key) = (row.tree, row.key.whole(&mut buffer));
+        let (longest, is_shorter) = match row_change {
+            RowChange::Replace { before: (before, _), after: (after, _), .. } => {
                 (before.len(), after.len() < before.len())
             }
             _ => (0, false),
@@ -174,7 +172,7 @@ impl<'a> Rollback<'a> {
             return Err(change.log.damaged_at(self.victim.last, "tells of a row that is too long"));
         }
         if is_mutant(Mutant::SkipIndexUndo)
-            && matches!(section, PageChange::Insert { value, .. } if !value.is_empty() && key.ends_with(value))
+            && matches!(row_change, RowChange::Insert { value, .. } if !value.is_empty() && key.ends_with(value))
         {
             // The section inserts an index entry: the entry's key ends with the row's key, which is the entry's value.
             return Ok(());
@@ -185,18 +183,18 @@ impl<'a> Rollback<'a> {
             let Some(leaf) = leaf.read.upgrade() else { continue };
             let ghost = exact && leaf.page().slot(position).is_ghost();
             let at = RowAt { page: leaf.frame().page_id(), tree, position, key: key.into() };
-            let back = match *section {
+            let back = match row_change {
                 _ if !exact => return Err(missing(change, tree, leaf)),
-                PageChange::Insert { .. } if ghost => return Err(missing(change, tree, leaf)),
-                PageChange::Insert { .. } => PageChange::Mark { at, ghost: true },
-                PageChange::Mark { ghost, .. } => PageChange::Mark { at, ghost: !ghost },
-                PageChange::Patch { offset, difference, .. } => {
+                RowChange::Insert { .. } if ghost => return Err(missing(change, tree, leaf)),
+                RowChange::Insert { .. } => RowChange::Mark { ghost: true },
+                RowChange::Mark { ghost } => RowChange::Mark { ghost: !ghost },
+                RowChange::Patch { offset, difference } => {
                     if leaf.page().slot(position).value_len < offset + difference.len() {
                         return Err(missing(change, tree, leaf));
                     }
-                    PageChange::Patch { at, offset, difference }
+                    RowChange::Patch { offset, difference }
                 }
-                PageChange::Replace { before, after, .. } => {
+                RowChange::Replace { before, after } => {
                     let slot = leaf.page().slot(position);
                     let grows = before.0.len().saturating_sub(slot.value_len);
                     if grows > 0 && leaf.page().free_bytes() < grows + crate::page::layout::RECORD_HEAD {
@@ -204,11 +202,10 @@ impl<'a> Rollback<'a> {
                         tree.split(change, self.rec, key, 0, before.0.len(), &mut |_| true)?;
                         continue;
                     }
-                    PageChange::Replace { at, before: after, after: before }
+                    RowChange::Replace { before: after, after: before }
                 }
-                _ => unreachable!("redo-only sections returned above"),
             };
-            match self.write(tree, &back, next, leaf) {
+            match self.write(at, back, next, leaf) {
                 Ok(()) => {
                     self.shortened += u64::from(is_shorter);
                     return Ok(());
@@ -241,8 +238,8 @@ impl<'a> Rollback<'a> {
     /// Appends the compensation record, applies the change to the leaf, and unlatches the leaf.
     fn write(
         &mut self,
-        tree: Tree,
-        back: &PageChange<'_>,
+        at: RowAt<'_>,
+        back: RowChange<'_>,
         next: UndoPosition,
         mut leaf: FrameWrite<'a>,
     ) -> Result<(), AppendError> {
@@ -250,10 +247,14 @@ impl<'a> Rollback<'a> {
         self.rec.begin(RecordKind::Compensation, self.victim.slot, self.victim.last);
         self.rec.put_u64(next.encoded());
         match back {
-            PageChange::Mark { at, ghost } => drop(ops::put_mark(self.rec, at, RowsBefore::NONE, *ghost)),
-            PageChange::Patch { at, offset, difference } => ops::put_patch_back(self.rec, at, *offset, difference),
-            PageChange::Replace { at, before, after } => ops::put_replace(self.rec, at, *before, *after),
-            _ => unreachable!("no other section compensates"),
+            RowChange::Mark { ghost } => {
+                row_sections::put_mark(self.rec, &at, RowsBefore::NONE, ghost);
+            }
+            RowChange::Patch { offset, difference } => {
+                row_sections::put_patch_back(self.rec, &at, offset, difference);
+            }
+            RowChange::Replace { before, after } => row_sections::put_replace(self.rec, &at, before, after),
+            RowChange::Insert { .. } => unreachable!("no compensation record inserts a row"),
         }
         leaf.mark_dirty_at(|| log.tail());
         let lsn = if is_mutant(Mutant::SkipCompensation) {
@@ -262,12 +263,12 @@ impl<'a> Rollback<'a> {
             self.victim.last = log.append_undo(self.change.slot, self.rec, leaf.page().lsn())?;
             self.victim.last
         };
-        let done = ops::apply(back, &mut leaf.page_mut());
+        let done = ops::apply(&PageChange::Row(at, back), &mut leaf.page_mut());
         debug_assert!(done, "a section built for this page fits it");
         leaf.page_mut().set_lsn(lsn);
         self.change.pool.note_ghosts_of(&leaf);
         let frame = leaf.frame();
-        self.leaf = Some(LastLeaf { tree, frame, version: leaf.release() });
+        self.leaf = Some(LastLeaf { tree: at.tree, frame, version: leaf.release() });
         Ok(())
     }
 }

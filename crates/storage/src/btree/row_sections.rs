@@ -1,0 +1,376 @@
+//! Sections of log records about one row: their form, and the code that builds and decodes them.
+//!
+//! Sections about one row are most of the log. Their first byte has its highest bit set. They omit fields that are equal in
+//! the preceding section about a row, and the part of the key that is equal in the first section about a row of the record:
+//!
+//! ```text
+//! kind u8 | key length u8 | position u8 | numbers u8 each                  (short), or
+//! kind u8 | key length u8 | place u16   | numbers u16 each                 (long)
+//!     | page, index, root: u24, u8, u24 (narrow); u32 each (wide); page u32 alone (same tree); nothing (same page)
+//!     | number of shared bytes u8 (if there are any) | rest of the key | bytes | bytes
+//! ```
+//!
+//! | bits of `kind` | |
+//! | --- | --- |
+//! | 0, 1 | operation: insert, patch, replace, mark |
+//! | 2, 3 | location: wide, narrow, same tree, same page |
+//! | 4 | the section is short |
+//! | 5 | the key shares bytes |
+//! | 6 | the row becomes a ghost (mark only) |
+//! | 7 | always set |
+//!
+//! An insert has one number, the length of the value; a patch two, the offset and the length of the bytes; a replace two,
+//! the lengths of the values. The upper two bits of the length of a value hold the slot's flags. The 16 bits of `place` hold
+//! the slot's position in the lower 11 bits and bits 8 to 12 of the key's length above them. The key's length does not count
+//! the shared bytes.
+
+use super::Tree;
+use crate::base::ids::{IndexId, PageId};
+use crate::log::RecordBuf;
+
+/// Operation on one row, in the lowest bits of a section's first byte. Each can be undone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum RowOp {
+    /// A row was inserted. Undo marks the row deleted.
+    Insert = 0,
+    /// Bytes of a row were overwritten. The section holds the exclusive or of the former and the new bytes, which makes each
+    /// from the other. Undo and redo apply it exactly once.
+    Patch = 1,
+    /// The whole value of a row (and its ghost mark) was replaced. Undo restores the former value.
+    Replace = 2,
+    /// A row was marked deleted, or its mark was cleared. Undo sets the former mark.
+    Mark = 3,
+}
+
+impl RowOp {
+    /// Returns the number of numbers in the head of a section.
+    #[inline(always)]
+    const fn numbers(self) -> usize {
+        match self {
+            RowOp::Insert => 1,
+            RowOp::Patch | RowOp::Replace => 2,
+            RowOp::Mark => 0,
+        }
+    }
+
+    fn of(kind: u8) -> RowOp {
+        match kind & 3 {
+            0 => RowOp::Insert,
+            1 => RowOp::Patch,
+            2 => RowOp::Replace,
+            _ => RowOp::Mark,
+        }
+    }
+}
+
+/// Location of a row, as a section describes it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RowAt<'a> {
+    pub(crate) page: PageId,
+    /// Tree of the row, including the root page, so that undo needs no catalog.
+    pub(crate) tree: Tree,
+    pub(crate) position: usize,
+    pub(crate) key: SectionKey<'a>,
+}
+
+/// Key of a row in a section. It consists of two parts, because a section shares bytes with another one's key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SectionKey<'a> {
+    shared: &'a [u8],
+    rest: &'a [u8],
+}
+
+impl<'a> From<&'a [u8]> for SectionKey<'a> {
+    #[inline(always)]
+    fn from(key: &'a [u8]) -> SectionKey<'a> {
+        SectionKey { shared: &[], rest: key }
+    }
+}
+
+impl<'a> SectionKey<'a> {
+    #[inline]
+    pub(crate) fn len(self) -> usize {
+        self.shared.len() + self.rest.len()
+    }
+
+    /// Returns the key in one piece. Only a key that shares bytes is copied to the buffer.
+    #[inline]
+    pub(crate) fn whole<'b>(self, buffer: &'b mut KeyBuffer) -> &'b [u8]
+    where
+        'a: 'b,
+    {
+        if self.shared.is_empty() { self.rest } else { buffer.join(self) }
+    }
+}
+
+/// Buffer for a key that shares bytes with another one. Usual keys need no allocation.
+#[derive(Debug)]
+pub(crate) struct KeyBuffer {
+    short: [u8; 64],
+    long: Vec<u8>,
+}
+
+impl KeyBuffer {
+    pub(crate) fn new() -> KeyBuffer {
+        KeyBuffer { short: [0; 64], long: Vec::new() }
+    }
+
+    fn join(&mut self, key: SectionKey<'_>) -> &[u8] {
+        let place = match self.short.get_mut(..key.len()) {
+            Some(short) => short,
+            None => {
+                self.long.resize(key.len(), 0);
+                &mut self.long
+            }
+        };
+        let (shared, rest) = place.split_at_mut(key.shared.len());
+        shared.copy_from_slice(key.shared);
+        rest.copy_from_slice(key.rest);
+        place
+    }
+}
+
+/// Change of one row.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum RowChange<'a> {
+    Insert {
+        value: &'a [u8],
+        flags: u16,
+    },
+    Patch {
+        offset: usize,
+        /// Exclusive or of the former and the new bytes.
+        difference: &'a [u8],
+    },
+    /// The former and the new value of a row, each with the slot's flags.
+    Replace {
+        before: (&'a [u8], u16),
+        after: (&'a [u8], u16),
+    },
+    Mark {
+        ghost: bool,
+    },
+}
+
+/// Rows that a section may refer to, to omit fields: those of the preceding sections about rows in the same record.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RowsBefore {
+    /// Page and tree of the preceding one.
+    last: Option<(PageId, Tree)>,
+    /// Place of the first one's key in the body.
+    key_at: u32,
+    key_len: u16,
+}
+
+impl RowsBefore {
+    /// Context of the first section about a row.
+    pub(crate) const NONE: RowsBefore = RowsBefore { last: None, key_at: 0, key_len: 0 };
+
+    /// Returns the bytes that the first row's key has in common with `key`.
+    #[inline]
+    fn shared(self, body: &[u8], key: &[u8]) -> usize {
+        if self.last.is_none() {
+            return 0;
+        }
+        let first = body.get(self.key_at as usize..).and_then(|body| body.get(..usize::from(self.key_len)));
+        let both = first.unwrap_or_default().iter().zip(key).take(MAX_SHARED);
+        both.take_while(|(a, b)| a == b).count()
+    }
+
+    /// Returns the context after a section about `row`, whose key is in the body at `key_at`.
+    #[inline(always)]
+    fn and(self, row: (PageId, Tree), key_at: usize, key_len: usize) -> RowsBefore {
+        match self.last {
+            None => RowsBefore { last: Some(row), key_at: key_at as u32, key_len: key_len as u16 },
+            Some(_) => RowsBefore { last: Some(row), ..self },
+        }
+    }
+}
+
+/// Maximum number of bytes that a key shares. It bounds the bytes by which the undo of a section exceeds the section.
+const MAX_SHARED: usize = 32;
+
+/// Number of bits of a slot's position in the 16-bit field `place` of a section about one row. The bits above hold the bits
+/// of the key's length above the lowest 8.
+const POSITION_BITS: u32 = 11;
+
+/// Bit position of a slot's flags in the field that holds the length of a value.
+const FLAGS_AT: u32 = 14;
+
+/// Location of a row in a section, in bits 2 and 3 of the section's first byte.
+mod location {
+    pub(super) const WIDE: u8 = 0;
+    pub(super) const NARROW: u8 = 1 << 2;
+    pub(super) const SAME_TREE: u8 = 2 << 2;
+    pub(super) const SAME_PAGE: u8 = 3 << 2;
+    pub(super) const MASK: u8 = 3 << 2;
+}
+
+/// Bits of the first byte of a section about a row.
+const SHORT: u8 = 1 << 4;
+const SHARES: u8 = 1 << 5;
+const GHOST_BIT: u8 = 1 << 6;
+pub(super) const ROW: u8 = 1 << 7;
+
+/// Adds a section about one row: its head with the place and the numbers, then the key and `bytes`. `bits` are added to the
+/// first byte. Returns the context of the next section.
+#[inline(always)]
+fn put_row(
+    rec: &mut RecordBuf,
+    (op, bits): (RowOp, u8),
+    at: &RowAt<'_>,
+    before: RowsBefore,
+    numbers: [u16; 2],
+    bytes: &[u8],
+) -> RowsBefore {
+    debug_assert!(at.key.shared.is_empty(), "a row to log has its key in one piece");
+    let shared = before.shared(rec.body(), at.key.rest);
+    let key = &at.key.rest[shared..];
+    debug_assert!(at.position < 1 << POSITION_BITS && key.len() >> 8 < 1 << (u16::BITS - POSITION_BITS));
+    let (page, index, root) = (u64::from(at.page.0), u64::from(at.tree.index.0), u64::from(at.tree.root.0));
+    // The parts are built in words, because single fields would be stored field by field and then copied.
+    let (location, words) = match before.last {
+        Some((last, tree)) if tree == at.tree => match last == at.page {
+            true => (location::SAME_PAGE, [(0, 0), (0, 0)]),
+            false => (location::SAME_TREE, [(page, 4), (0, 0)]),
+        },
+        _ if (page | root) < 1 << 24 && index < 1 << 8 => {
+            (location::NARROW, [(page | index << 24 | root << 32, 7), (0, 0)])
+        }
+        _ => (location::WIDE, [(page | index << 32, 8), (root, 4)]),
+    };
+    let (shares, last_word) = match shared {
+        0 => (0, words[1]),
+        _ => (SHARES, (words[1].0 | (shared as u64) << (8 * words[1].1), words[1].1 + 1)),
+    };
+    let kind = ROW | op as u8 | location | shares | bits;
+    let [first, second] = numbers.map(u64::from);
+    let (key_len, position) = (key.len() as u64, at.position as u64);
+    let head = match key_len | position | first | second {
+        ..256 => {
+            let kind = u64::from(kind | SHORT);
+            (kind | key_len << 8 | position << 16 | first << 24 | second << 32, 3 + op.numbers())
+        }
+        _ => {
+            let place = position | key_len >> 8 << POSITION_BITS;
+            let word = u64::from(kind) | (key_len & 0xFF) << 8 | place << 16 | first << 32 | second << 48;
+            (word, 4 + 2 * op.numbers())
+        }
+    };
+    let key_at = rec.body().len() + head.1 + words[0].1 + last_word.1;
+    rec.put_pieces([head, words[0], last_word], [key, bytes]);
+    before.and((at.page, at.tree), key_at, key.len())
+}
+
+/// Returns the number in a section that holds the length of a value and the slot's flags.
+#[inline(always)]
+fn flagged((value, flags): (&[u8], u16)) -> u16 {
+    value.len() as u16 | flags << FLAGS_AT
+}
+
+/// Adds an insert section with the key of `at`, the value, and the slot's flags. Returns the context of the next section.
+#[inline]
+pub(crate) fn put_insert(rec: &mut RecordBuf, at: &RowAt<'_>, before: RowsBefore, value: (&[u8], u16)) -> RowsBefore {
+    put_row(rec, (RowOp::Insert, 0), at, before, [flagged(value), 0], value.0)
+}
+
+/// Adds a section that overwrites bytes within a row. `bytes` holds the former and the new bytes, of equal length. Returns
+/// the context of the next section.
+#[inline]
+pub(crate) fn put_patch(
+    rec: &mut RecordBuf,
+    at: &RowAt<'_>,
+    before: RowsBefore,
+    offset: usize,
+    bytes: (&[u8], &[u8]),
+) -> RowsBefore {
+    let next = put_row(rec, (RowOp::Patch, 0), at, before, [offset as u16, bytes.1.len() as u16], &[]);
+    rec.put_difference(bytes.0, bytes.1);
+    next
+}
+
+/// Adds a section that applies a difference to bytes of a row: the undo of such a section.
+pub(crate) fn put_patch_back(rec: &mut RecordBuf, at: &RowAt<'_>, offset: usize, difference: &[u8]) {
+    put_row(rec, (RowOp::Patch, 0), at, RowsBefore::NONE, [offset as u16, difference.len() as u16], difference);
+}
+
+/// Adds a section that replaces a row's value and flags.
+pub(crate) fn put_replace(rec: &mut RecordBuf, at: &RowAt<'_>, before: (&[u8], u16), after: (&[u8], u16)) {
+    put_row(rec, (RowOp::Replace, 0), at, RowsBefore::NONE, [flagged(before), flagged(after)], before.0);
+    rec.put(after.0);
+}
+
+/// Adds a section for the setting or clearing of a ghost mark. Returns the context of the next section.
+pub(crate) fn put_mark(rec: &mut RecordBuf, at: &RowAt<'_>, before: RowsBefore, ghost: bool) -> RowsBefore {
+    put_row(rec, (RowOp::Mark, if ghost { GHOST_BIT } else { 0 }), at, before, [0, 0], &[])
+}
+
+/// Position of a section in its record's body, with the rows before it, which the decoding needs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SectionAt {
+    pub(super) at: usize,
+    pub(super) before: RowsBefore,
+}
+
+/// Reader of the fields of a section.
+pub(super) struct SectionReader<'a>(pub(super) &'a [u8]);
+
+impl<'a> SectionReader<'a> {
+    pub(super) fn take(&mut self, n: usize) -> Option<&'a [u8]> {
+        let (head, tail) = self.0.split_at_checked(n)?;
+        self.0 = tail;
+        Some(head)
+    }
+    pub(super) fn u8(&mut self) -> Option<u8> {
+        self.take(1).map(|byte| byte[0])
+    }
+    pub(super) fn u16(&mut self) -> Option<u16> {
+        Some(u16::from_le_bytes(*self.take(2)?.first_chunk()?))
+    }
+    pub(super) fn u24(&mut self) -> Option<u32> {
+        self.take(3).map(|b| u32::from_le_bytes([b[0], b[1], b[2], 0]))
+    }
+    pub(super) fn u32(&mut self) -> Option<u32> {
+        Some(u32::from_le_bytes(*self.take(4)?.first_chunk()?))
+    }
+}
+
+/// Decodes a section about a row. Returns the row, its change, and the position of the next section.
+pub(super) fn decode<'a>(body: &'a [u8], place: SectionAt) -> Option<(RowAt<'a>, RowChange<'a>, SectionAt)> {
+    let before = place.before;
+    let mut c = SectionReader(body.get(place.at..)?);
+    let (kind, key_low) = (c.u8()?, c.u8()?);
+    let (op, short) = (RowOp::of(kind), kind & SHORT != 0);
+    let number = |c: &mut SectionReader<'a>| if short { c.u8().map(u16::from) } else { c.u16() };
+    let place = number(&mut c)?;
+    let mut numbers = [0; 2];
+    for n in &mut numbers[..op.numbers()] {
+        *n = number(&mut c)?;
+    }
+    let (page, tree) = match kind & location::MASK {
+        location::WIDE => (PageId(c.u32()?), Tree { index: IndexId(c.u32()?), root: PageId(c.u32()?) }),
+        location::NARROW => (PageId(c.u24()?), Tree { index: IndexId(c.u8()?.into()), root: PageId(c.u24()?) }),
+        location::SAME_TREE => (PageId(c.u32()?), before.last?.1),
+        _ => before.last?,
+    };
+    let shared = if kind & SHARES == 0 { 0 } else { usize::from(c.u8()?) };
+    let first_key = body.get(before.key_at as usize..)?.get(..usize::from(before.key_len))?;
+    let key_at = body.len() - c.0.len();
+    let rest = c.take(usize::from(key_low) | usize::from(place >> POSITION_BITS) << 8)?;
+    let key = SectionKey { shared: first_key.get(..shared)?, rest };
+    let at = RowAt { page, tree, position: usize::from(place & ((1 << POSITION_BITS) - 1)), key };
+    let [first, second] = numbers.map(usize::from);
+    let mut flagged = |number: u16| Some((c.take(usize::from(number & ((1 << FLAGS_AT) - 1)))?, number >> FLAGS_AT));
+    let change = match op {
+        RowOp::Insert => {
+            let (value, flags) = flagged(numbers[0])?;
+            RowChange::Insert { value, flags }
+        }
+        RowOp::Patch => RowChange::Patch { offset: first, difference: c.take(second)? },
+        RowOp::Replace => RowChange::Replace { before: flagged(numbers[0])?, after: flagged(numbers[1])? },
+        RowOp::Mark => RowChange::Mark { ghost: kind & GHOST_BIT != 0 },
+    };
+    let next = SectionAt { at: body.len() - c.0.len(), before: before.and((page, tree), key_at, rest.len()) };
+    Some((at, change, next))
+}
