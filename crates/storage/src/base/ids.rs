@@ -56,14 +56,6 @@ pub struct Age(pub(crate) u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub(crate) struct SlotId(pub(crate) u16);
 
-impl SlotId {
-    /// Returns true if the engine can have a slot of this number.
-    #[inline]
-    pub(crate) fn is_possible(self) -> bool {
-        self.0 < 1 << TxnId::SLOT_BITS
-    }
-}
-
 impl TxnId {
     /// Returns the number of the transaction in `slot` whose first record will lie at or after `tail`. The records of the
     /// transaction advance the tail, so the next transaction of the slot gets another number. The tail never moves back, so

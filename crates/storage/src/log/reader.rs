@@ -7,18 +7,18 @@
 //! searches all following bytes for such a record, at every multiple of 8 bytes. It also uses a position that the caller
 //! vouches for (the end of the last checkpoint, or of the log after a clean close).
 //!
-//! `synced(R)` is the position that the field `lag` of a record R names: the durable end when R was prepared, or up to 4 KiB
-//! before it. A record that was prepared far after the durable end names no position.
+//! `synced(R)` is the position that the field `lag` of a record R names: the durable end when R was prepared. A record that was
+//! prepared far after the durable end names no position.
 //!
 //! **Proof of damage.** Let the reader have reached `hole` through valid records, let there be no valid record at `hole`,
 //! and let a valid record R with `r >= synced(R) > hole` begin at `r`, after the hole.
 //!
 //! 1. `hole` is the start of a record: each record ends where the next one begins, and the reader follows them.
-//! 2. `synced(R) <= d` for the value `d` of `durable` when R was prepared or before, and `durable` only grows. So a sync that
-//!    covered everything before `d` had returned before R was written.
+//! 2. `synced(R)` is the value of `durable` when R was prepared or before, and `durable` only grows. So a sync that covered
+//!    everything before `synced(R)` had returned before R was written.
 //! 3. `durable` is always a boundary between two records (`flush`: it follows `whole`, and `whole` follows the safe end,
 //!    which is the tail, an announced tail, or the start of a reservation; if a write ends elsewhere, `whole` does not
-//!    advance). So `d >= synced(R) > hole` implies that the record at `hole` ended at `d` at the latest: it was durable
+//!    advance). So `synced(R) > hole` implies that the record at `hole` ended at `synced(R)` at the latest: it was durable
 //!    as a whole, and is not there now. That is damage. If `durable` could lie *inside* the record at `hole`, only the
 //!    first part of the record would have been durable, and the loss of the rest in a crash would be no damage: this was
 //!    the case in an early version of the flusher, whose syncs followed `written`.

@@ -1,25 +1,23 @@
 //! Log records: the 16-byte header, the checksum, and the private buffer in which a record is built.
 //!
-//! ```text
-//! offset size
-//!      0    4  crc     CRC-32C, see below
-//!      4    2  slot    slot of the transaction; 0 for the engine itself
-//!      6    2  lag     distance from the record back to the durable end of the log when the record was prepared, in units
-//!                      of 4 KiB, rounded up; 0xFFFF if it is larger
-//!      8    8  bits 0 to 20: bytes of header and body; the next record starts at this rounded up to 8
-//!              bits 21 to 23: kind of the body, never 0
-//!              bits 24 to 63: distance back to the transaction's newest record before this one that was not undone, in
-//!              units of 8 bytes; 0 for none
-//!     16       body, then zeros up to a multiple of 8
-//! ```
+//! | word | bits | field |
+//! | --- | --- | --- |
+//! | 0 | 0 to 31 | `crc`: CRC-32C, see below |
+//! | 0 | 32 to 42 | `slot`: slot of the transaction; 0 for the engine itself |
+//! | 0 | 43 to 63 | `len`: bytes of header and body; the next record starts at this rounded up to 8 |
+//! | 1 | 0 to 2 | `kind`: kind of the body; never 0 |
+//! | 1 | 3 to 26 | `lag`: distance back to the durable end of the log when the record was prepared, in units of 8 bytes; all ones if it is larger |
+//! | 1 | 27 to 63 | distance back to the transaction's newest record before this one that was not undone, in units of 8 bytes; 0 for none |
+//!
+//! The body follows, then zeros up to a multiple of 8 bytes.
 //!
 //! A slot holds one transaction at a time. Its records are those from the first one, which has no record before it, to its
 //! commit or end. So the slot identifies the transaction.
 //!
-//! The checksum covers the slot, the body and its padding, then the last word of the header, then the record's own LSN and
-//! `lag`. Fields that are known last are summed last, so that a record prepared early needs only two more instructions once
-//! its position is known. Bytes left over from an earlier use of a recycled segment are never a valid record, because they
-//! lie at another LSN. All numbers are little-endian.
+//! The checksum covers `slot` and `len`, the body and its padding, then word 1, then the record's own LSN. Fields that are known
+//! last are summed last, so that a record prepared early needs only two more instructions once its position is known. Bytes
+//! left over from an earlier use of a recycled segment are never a valid record, because they lie at another LSN. All numbers
+//! are little-endian.
 //!
 //! A reader uses `lag` to distinguish the end of the log from a hole in it: see `reader`.
 
@@ -37,15 +35,17 @@ pub(crate) const HEADER: usize = 16;
 pub(crate) const MAX_RECORD: usize = 1 << 20;
 
 /// Maximum size of a log in bytes, so that the distance between two records of a running transaction fits the header.
-pub(super) const MAX_LOG: u64 = 4 << 40;
+pub(super) const MAX_LOG: u64 = 512 << 30;
 
-/// Bit positions of the kind and of the distance to the record before, in the last word of the header.
-const KIND_AT: u32 = 21;
-const DISTANCE_AT: u32 = 24;
-/// Unit of `lag` in bytes.
-const LAG_UNIT: u64 = 4096;
-/// Value of `lag` for a distance that the field cannot hold.
-const FURTHER: u16 = u16::MAX;
+/// Bit positions of fields in the words of the header.
+const SLOT_AT: u32 = 32;
+const LEN_AT: u32 = 43;
+const LAG_AT: u32 = 3;
+const DISTANCE_AT: u32 = 27;
+/// Mask of `kind`.
+const KIND: u64 = (1 << LAG_AT) - 1;
+/// Mask of `lag` in the lowest bits, and value of `lag` for a distance that the field cannot hold.
+const FURTHER: u64 = (1 << (DISTANCE_AT - LAG_AT)) - 1;
 
 /// Returns the number of bytes that a record of `len` bytes takes in the stream.
 #[inline]
@@ -248,7 +248,7 @@ impl RecordBuf {
         let pad = extent(self.len) - self.len;
         self.room(8)[..8].fill(0);
         self.used += pad;
-        self.prepared = Some(begun(self.slot).bytes(&self.bytes[HEADER..self.used]));
+        self.prepared = Some(begun(self.slot, self.len).bytes(&self.bytes[HEADER..self.used]));
     }
 
     /// Returns the number of bytes that the prepared record takes in the stream.
@@ -267,31 +267,24 @@ impl RecordBuf {
         self.end = Lsn(start.0 + self.extent());
         let distance = if self.prev == Lsn::ZERO { 0 } else { (start.0 - self.prev.0) >> 3 };
         debug_assert!(distance < 1 << (u64::BITS - DISTANCE_AT), "the log is shorter than MAX_LOG");
-        let last = self.len as u64 | u64::from(self.kind) << KIND_AT | distance << DISTANCE_AT;
-        let lag = lag(start, self.durable);
-        let crc = finished(self.prepared.unwrap_or_default(), last, start, lag);
-        let first = u64::from(crc) | u64::from(self.slot.0) << 32 | u64::from(lag) << 48;
-        ([first.to_le(), last.to_le()], &self.bytes[HEADER..self.used])
+        let lag = ((start.0 - self.durable.0) >> 3).min(FURTHER);
+        let second = u64::from(self.kind) | lag << LAG_AT | distance << DISTANCE_AT;
+        let crc = self.prepared.unwrap_or_default().two_words([second, summed(start)]).finish();
+        let first = u64::from(crc) | slot_and_len(self.slot, self.len);
+        ([first.to_le(), second.to_le()], &self.bytes[HEADER..self.used])
     }
+}
+
+/// Returns the first word of a header without the checksum.
+#[inline]
+fn slot_and_len(slot: SlotId, len: usize) -> u64 {
+    u64::from(slot.0) << SLOT_AT | (len as u64) << LEN_AT
 }
 
 /// Returns the state of the checksum before the body of a record.
 #[inline]
-fn begun(slot: SlotId) -> Crc {
-    Crc::new().word(slot.0.into())
-}
-
-/// Returns the checksum of a record at `lsn`, from the state after its body and the last word of its header.
-#[inline]
-fn finished(body: Crc, last: u64, lsn: Lsn, lag: u16) -> u32 {
-    body.two_words([last, summed(lsn) ^ u64::from(lag) << 48]).finish()
-}
-
-/// Returns the field `lag` of a record at `start` that was prepared when the log was durable up to `durable`.
-#[inline]
-fn lag(start: Lsn, durable: Lsn) -> u16 {
-    let lag = start.0.saturating_sub(durable.0).div_ceil(LAG_UNIT);
-    u16::try_from(lag).unwrap_or(FURTHER)
+fn begun(slot: SlotId, len: usize) -> Crc {
+    Crc::new().word(slot_and_len(slot, len))
 }
 
 /// A record as read from the log.
@@ -329,18 +322,14 @@ impl Claimed {
     /// Returns the fields of the header at `lsn`; `None` if no record at this position can have them.
     #[inline]
     pub(super) fn of(header: &[u8], lsn: Lsn) -> Option<Claimed> {
-        let last = le_u64(header, 8);
-        let len = (last & ((1 << KIND_AT) - 1)) as usize;
-        let kind = (last >> KIND_AT) as u8 & 7;
-        let distance = last >> DISTANCE_AT << 3;
-        let slot = SlotId(u16::from_le_bytes([header[4], header[5]]));
-        let is_possible = (HEADER..=MAX_RECORD).contains(&len)
-            && kind != 0
-            && slot.is_possible()
-            && (distance == 0 || distance <= lsn.0.saturating_sub(FIRST_LSN.0));
-        let lag = u16::from_le_bytes([header[6], header[7]]);
-        let synced = if lag == FURTHER { 0 } else { lsn.0.saturating_sub(u64::from(lag) * LAG_UNIT) };
-        let prev = if distance == 0 { 0 } else { lsn.0 - distance.min(lsn.0) };
+        let (first, second) = (le_u64(header, 0), le_u64(header, 8));
+        let len = (first >> LEN_AT) as usize;
+        let slot = SlotId((first >> SLOT_AT) as u16 & ((1 << (LEN_AT - SLOT_AT)) - 1));
+        let kind = (second & KIND) as u8;
+        let (distance, lag) = (second >> DISTANCE_AT << 3, second >> LAG_AT & FURTHER);
+        let synced = if lag == FURTHER { 0 } else { lsn.0.checked_sub(lag << 3)? };
+        let prev = if distance == 0 { 0 } else { lsn.0.checked_sub(distance)? };
+        let is_possible = (HEADER..=MAX_RECORD).contains(&len) && kind != 0 && (distance == 0 || prev >= FIRST_LSN.0);
         is_possible.then_some(Claimed { len, kind, slot, prev: Lsn(prev), synced: Lsn(synced) })
     }
 
@@ -369,8 +358,8 @@ pub(super) fn claimed_extent(header: &[u8], lsn: Lsn) -> Option<usize> {
 pub(crate) fn decode(bytes: &[u8], lsn: Lsn) -> Option<RecordView<'_>> {
     let claimed = Claimed::of(bytes.get(..HEADER)?, lsn)?;
     let whole = bytes.get(..extent(claimed.len))?;
-    let lag = u16::from_le_bytes([whole[6], whole[7]]);
-    let crc = finished(begun(claimed.slot).bytes(&whole[HEADER..]), le_u64(whole, 8), lsn, lag);
+    let body = begun(claimed.slot, claimed.len).bytes(&whole[HEADER..]);
+    let crc = body.two_words([le_u64(whole, 8), summed(lsn)]).finish();
     let sound = crc.to_le_bytes() == whole[..4] || is_mutant(Mutant::SkipRecordCrc);
     sound.then(|| claimed.view(whole, lsn))
 }

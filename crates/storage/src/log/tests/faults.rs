@@ -211,6 +211,26 @@ fn run_script(disk: &SimDisk) -> Vec<Logged> {
     acked
 }
 
+/// Regression test: a header that held the durable end in units of 4 KiB proved the loss of older records only.
+#[test]
+fn the_next_record_proves_the_loss_of_a_durable_one() {
+    for size in [0, 100, 900] {
+        let disk = SimDisk::new(8);
+        let log = create(&disk, small());
+        let lost = append(&log, 0, 1, Lsn::ZERO, 1, size).unwrap();
+        log.wait_durable_inline(log.tail()).unwrap();
+        append(&log, 0, 1, lost.lsn, 2, 10).unwrap();
+        log.wait_durable_inline(log.tail()).unwrap();
+        let geometry = log.segments.geometry();
+        for at in lost.lsn.0..lost.lsn.0 + RECORD_HEADER as u64 {
+            let damaged = disk.crash(crate::io::Crash::All);
+            damaged.flip(&segment::name(geometry.number(at)), geometry.place(at).0, 1);
+            let error = read_all(&mut reader(&damaged, FIRST_LSN, Lsn::ZERO).unwrap()).unwrap_err();
+            assert!(matches!(error, StorageError::CorruptFile { .. }), "byte {at} of {lost:?}: {error}");
+        }
+    }
+}
+
 #[test]
 fn damage_before_the_end_is_not_taken_for_the_end() {
     let disk = SimDisk::new(6);
