@@ -167,15 +167,14 @@ impl RowsBefore {
     /// Context of the first section about a row.
     pub(crate) const NONE: RowsBefore = RowsBefore { last: None, key_at: 0, key_len: 0 };
 
-    /// Returns the bytes that the first row's key has in common with `key`.
-    #[inline]
-    fn shared(self, body: &[u8], key: &[u8]) -> usize {
+    /// Returns the number of bytes that the first row's key, which is in `rec`, has in common with `key`.
+    #[inline(always)]
+    fn shared(self, rec: &RecordBuf, key: &[u8]) -> usize {
         if self.last.is_none() {
             return 0;
         }
-        let first = body.get(self.key_at as usize..).and_then(|body| body.get(..usize::from(self.key_len)));
-        let both = first.unwrap_or_default().iter().zip(key).take(MAX_SHARED);
-        both.take_while(|(a, b)| a == b).count()
+        let len = usize::from(self.key_len).min(key.len()).min(MAX_SHARED);
+        common_prefix(rec.part(self.key_at as usize, len), &key[..len])
     }
 
     /// Returns the context after a section about `row`, whose key is in the body at `key_at`.
@@ -186,6 +185,21 @@ impl RowsBefore {
             Some(_) => RowsBefore { last: Some(row), ..self },
         }
     }
+}
+
+/// Returns the number of first bytes that two byte strings of equal length have in common.
+#[inline]
+fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+    let ((words_a, rest_a), (words_b, rest_b)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
+    let mut len = 0;
+    for (a, b) in words_a.iter().zip(words_b) {
+        let difference = u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
+        if difference != 0 {
+            return len + difference.trailing_zeros() as usize / 8;
+        }
+        len += 8;
+    }
+    len + rest_a.iter().zip(rest_b).take_while(|(a, b)| a == b).count()
 }
 
 /// Maximum number of bytes that a key shares. It bounds the bytes by which the undo of a section exceeds the section.
@@ -225,7 +239,7 @@ fn put_row(
     bytes: &[u8],
 ) -> RowsBefore {
     debug_assert!(at.key.shared.is_empty(), "a row to log has its key in one piece");
-    let shared = before.shared(rec.body(), at.key.rest);
+    let shared = before.shared(rec, at.key.rest);
     let key = &at.key.rest[shared..];
     debug_assert!(at.position < 1 << POSITION_BITS && key.len() >> 8 < 1 << (u16::BITS - POSITION_BITS));
     let (page, index, root) = (u64::from(at.page.0), u64::from(at.tree.index.0), u64::from(at.tree.root.0));
@@ -258,7 +272,7 @@ fn put_row(
             (word, 4 + 2 * op.numbers())
         }
     };
-    let key_at = rec.body().len() + head.1 + words[0].1 + last_word.1;
+    let key_at = rec.len() + head.1 + words[0].1 + last_word.1;
     rec.put_pieces([head, words[0], last_word], [key, bytes]);
     before.and((at.page, at.tree), key_at, key.len())
 }
@@ -373,4 +387,22 @@ pub(super) fn decode<'a>(body: &'a [u8], place: SectionAt) -> Option<(RowAt<'a>,
     };
     let next = SectionAt { at: body.len() - c.0.len(), before: before.and((page, tree), key_at, rest.len()) };
     Some((at, change, next))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::common_prefix;
+
+    #[test]
+    fn a_common_prefix_ends_at_the_first_difference() {
+        let a: Vec<u8> = (0..40).collect();
+        for len in 0..a.len() {
+            assert_eq!(common_prefix(&a[..len], &a[..len]), len);
+            for at in 0..len {
+                let mut b = a[..len].to_vec();
+                b[at..].iter_mut().for_each(|byte| *byte ^= 0x80);
+                assert_eq!(common_prefix(&a[..len], &b), at, "length {len}");
+            }
+        }
+    }
 }

@@ -37,6 +37,9 @@ pub(crate) const MAX_RECORD: usize = 1 << 20;
 /// Maximum size of a log in bytes, so that the distance between two records of a running transaction fits the header.
 pub(super) const MAX_LOG: u64 = 512 << 30;
 
+/// Number of bytes that the head of a section may take while it is written.
+const MOST_HEAD: usize = 40;
+
 /// Bit positions of fields in the words of the header.
 const SLOT_AT: u32 = 32;
 const LEN_AT: u32 = 43;
@@ -120,27 +123,25 @@ impl RecordBuf {
     }
 
     /// Adds a head of three parts and then two pieces. A part consists of the first bytes of a word, lowest byte first, in
-    /// the number given with it.
+    /// the number given with it, at most 15 for the first two parts.
     #[inline(always)]
-    pub(crate) fn put_pieces(&mut self, head: [(u64, usize); 3], pieces: [&[u8]; 2]) {
+    pub(crate) fn put_pieces(&mut self, [first, second, third]: [(u64, usize); 3], pieces: [&[u8]; 2]) {
         debug_assert!(self.prepared.is_none(), "a prepared record does not change");
-        let mut used = self.used;
-        let room = self.room(size_of_val(&head) + pieces[0].len() + pieces[1].len());
-        let mut at = 0;
-        for (word, len) in head {
+        let bytes = first.1 + second.1 + third.1 + pieces[0].len() + pieces[1].len();
+        let room = self.room(MOST_HEAD + pieces[0].len() + pieces[1].len());
+        if let Some(head) = room.first_chunk_mut::<MOST_HEAD>() {
             // Whole words are copied, so that the compiler emits no call. The next part overwrites the unused bytes.
-            room[at..at + 8].copy_from_slice(&word.to_le_bytes());
-            at += len;
+            let second_at = first.1 & 15;
+            let third_at = second_at + (second.1 & 15);
+            head[..8].copy_from_slice(&first.0.to_le_bytes());
+            head[second_at..second_at + 8].copy_from_slice(&second.0.to_le_bytes());
+            head[third_at..third_at + 8].copy_from_slice(&third.0.to_le_bytes());
         }
-        let (_, mut rest) = room.split_at_mut(at);
-        used += at;
-        for piece in pieces {
-            let (place, behind) = rest.split_at_mut(piece.len());
-            copy_few(place, piece);
-            rest = behind;
-            used += piece.len();
-        }
-        self.used = used;
+        let (_, rest) = room.split_at_mut(first.1 + second.1 + third.1);
+        let (place, rest) = rest.split_at_mut(pieces[0].len());
+        copy_few(place, pieces[0]);
+        copy_few(&mut rest[..pieces[1].len()], pieces[1]);
+        self.used += bytes;
     }
 
     /// Adds the exclusive or of two byte strings of equal length.
@@ -221,11 +222,17 @@ impl RecordBuf {
         &self.bytes[HEADER.min(end)..end]
     }
 
-    /// Returns the length of the body so far in bytes: the offset at which the next `put` writes.
-    #[inline]
-    #[cfg(test)]
+    /// Returns the length in bytes of the body of a record under construction: the offset at which the next `put` writes.
+    #[inline(always)]
     pub(crate) fn len(&self) -> usize {
-        self.body().len()
+        debug_assert!(self.prepared.is_none(), "a prepared record does not change");
+        self.used - HEADER
+    }
+
+    /// Returns the bytes from offset `at` of the body of a record under construction, which has at least `len` more.
+    #[inline(always)]
+    pub(crate) fn part(&self, at: usize, len: usize) -> &[u8] {
+        &self.bytes[HEADER + at..][..len]
     }
 
     /// Returns the end of the record, once appended: the record is durable when the log is flushed to this position.
