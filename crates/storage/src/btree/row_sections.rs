@@ -7,7 +7,7 @@
 //! kind u8 | key length u8 | position u8 | numbers u8 each                  (short), or
 //! kind u8 | key length u8 | place u16   | numbers u16 each                 (long)
 //!     | page, index, root: u24, u8, u24 (narrow); u32 each (wide); page u32 alone (same tree); nothing (same page)
-//!     | number of shared bytes u8 (if there are any) | rest of the key | bytes | bytes
+//!     | number of shared bytes u8 | rest of the key | bytes | bytes
 //! ```
 //!
 //! | bits of `kind` | |
@@ -15,8 +15,8 @@
 //! | 0, 1 | operation: insert, patch, replace, mark |
 //! | 2, 3 | location: wide, narrow, same tree, same page |
 //! | 4 | the section is short |
-//! | 5 | the key shares bytes |
-//! | 6 | the row becomes a ghost (mark only) |
+//! | 5 | the row becomes a ghost (mark only) |
+//! | 6 | always clear |
 //! | 7 | always set |
 //!
 //! An insert has one number, the length of the value; a patch two, the offset and the length of the bytes; a replace two,
@@ -154,10 +154,12 @@ pub(crate) enum RowChange<'a> {
 }
 
 /// Rows that a section may refer to, to omit fields: those of the preceding sections about rows in the same record.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct RowsBefore {
-    /// Page and tree of the preceding one.
-    last: Option<(PageId, Tree)>,
+    /// Page of the preceding one; [`PageId::NONE`] if there is none.
+    page: PageId,
+    /// Tree of the preceding one.
+    tree: Tree,
     /// Place of the first one's key in the body.
     key_at: u32,
     key_len: u16,
@@ -165,25 +167,22 @@ pub(crate) struct RowsBefore {
 
 impl RowsBefore {
     /// Context of the first section about a row.
-    pub(crate) const NONE: RowsBefore = RowsBefore { last: None, key_at: 0, key_len: 0 };
+    pub(crate) const NONE: RowsBefore =
+        RowsBefore { page: PageId::NONE, tree: Tree { index: IndexId(0), root: PageId::NONE }, key_at: 0, key_len: 0 };
 
     /// Returns the number of bytes that the first row's key, which is in `rec`, has in common with `key`.
     #[inline(always)]
     fn shared(self, rec: &RecordBuf, key: &[u8]) -> usize {
-        if self.last.is_none() {
-            return 0;
-        }
         let len = usize::from(self.key_len).min(key.len()).min(MAX_SHARED);
         common_prefix(rec.part(self.key_at as usize, len), &key[..len])
     }
 
-    /// Returns the context after a section about `row`, whose key is in the body at `key_at`.
+    /// Returns the context after a section about a row, whose key is in the body at `key_at`.
     #[inline(always)]
-    fn and(self, row: (PageId, Tree), key_at: usize, key_len: usize) -> RowsBefore {
-        match self.last {
-            None => RowsBefore { last: Some(row), key_at: key_at as u32, key_len: key_len as u16 },
-            Some(_) => RowsBefore { last: Some(row), ..self },
-        }
+    fn and(self, page: PageId, tree: Tree, key_at: usize, key_len: usize) -> RowsBefore {
+        let is_first = self.page == PageId::NONE;
+        let (key_at, key_len) = if is_first { (key_at as u32, key_len as u16) } else { (self.key_at, self.key_len) };
+        RowsBefore { page, tree, key_at, key_len }
     }
 }
 
@@ -223,8 +222,7 @@ mod location {
 
 /// Bits of the first byte of a section about a row.
 const SHORT: u8 = 1 << 4;
-const SHARES: u8 = 1 << 5;
-const GHOST_BIT: u8 = 1 << 6;
+const GHOST_BIT: u8 = 1 << 5;
 pub(super) const ROW: u8 = 1 << 7;
 
 /// Adds a section about one row: its head with the place and the numbers, then the key and `bytes`. `bits` are added to the
@@ -244,37 +242,37 @@ fn put_row(
     debug_assert!(at.position < 1 << POSITION_BITS && key.len() >> 8 < 1 << (u16::BITS - POSITION_BITS));
     let (page, index, root) = (u64::from(at.page.0), u64::from(at.tree.index.0), u64::from(at.tree.root.0));
     // The parts are built in words, because single fields would be stored field by field and then copied.
-    let (location, words) = match before.last {
-        Some((last, tree)) if tree == at.tree => match last == at.page {
-            true => (location::SAME_PAGE, [(0, 0), (0, 0)]),
-            false => (location::SAME_TREE, [(page, 4), (0, 0)]),
-        },
-        _ if (page | root) < 1 << 24 && index < 1 << 8 => {
-            (location::NARROW, [(page | index << 24 | root << 32, 7), (0, 0)])
+    let shared_byte = shared as u64;
+    let (location, word) = if before.tree == at.tree {
+        match before.page == at.page {
+            true => (location::SAME_PAGE, (shared_byte, 1)),
+            false => (location::SAME_TREE, (page | shared_byte << 32, 5)),
         }
-        _ => (location::WIDE, [(page | index << 32, 8), (root, 4)]),
+    } else if (page | root) < 1 << 24 && index < 1 << 8 {
+        (location::NARROW, (page | index << 24 | root << 32 | shared_byte << 56, 8))
+    } else {
+        (location::WIDE, (root | shared_byte << 32, 5))
     };
-    let (shares, last_word) = match shared {
-        0 => (0, words[1]),
-        _ => (SHARES, (words[1].0 | (shared as u64) << (8 * words[1].1), words[1].1 + 1)),
-    };
-    let kind = ROW | op as u8 | location | shares | bits;
+    let kind = u64::from(ROW | op as u8 | location | bits);
     let [first, second] = numbers.map(u64::from);
     let (key_len, position) = (key.len() as u64, at.position as u64);
-    let head = match key_len | position | first | second {
+    let mut head = match key_len | position | first | second {
         ..256 => {
-            let kind = u64::from(kind | SHORT);
-            (kind | key_len << 8 | position << 16 | first << 24 | second << 32, 3 + op.numbers())
+            let word = kind | u64::from(SHORT) | key_len << 8 | position << 16 | first << 24 | second << 32;
+            (word, 3 + op.numbers())
         }
         _ => {
             let place = position | key_len >> 8 << POSITION_BITS;
-            let word = u64::from(kind) | (key_len & 0xFF) << 8 | place << 16 | first << 32 | second << 48;
-            (word, 4 + 2 * op.numbers())
+            (kind | (key_len & 0xFF) << 8 | place << 16 | first << 32 | second << 48, 4 + 2 * op.numbers())
         }
     };
-    let key_at = rec.len() + head.1 + words[0].1 + last_word.1;
-    rec.put_pieces([head, words[0], last_word], [key, bytes]);
-    before.and((at.page, at.tree), key_at, key.len())
+    if location == location::WIDE {
+        rec.put(&head.0.to_le_bytes()[..head.1]);
+        head = (page | index << 32, 8);
+    }
+    let key_at = rec.len() + head.1 + word.1;
+    rec.put_pieces([head, word], [key, bytes]);
+    before.and(at.page, at.tree, key_at, key.len())
 }
 
 /// Returns the number in a section that holds the length of a value and the slot's flags.
@@ -365,10 +363,11 @@ pub(super) fn decode<'a>(body: &'a [u8], place: SectionAt) -> Option<(RowAt<'a>,
     let (page, tree) = match kind & location::MASK {
         location::WIDE => (PageId(c.u32()?), Tree { index: IndexId(c.u32()?), root: PageId(c.u32()?) }),
         location::NARROW => (PageId(c.u24()?), Tree { index: IndexId(c.u8()?.into()), root: PageId(c.u24()?) }),
-        location::SAME_TREE => (PageId(c.u32()?), before.last?.1),
-        _ => before.last?,
+        location::SAME_TREE if before.page != PageId::NONE => (PageId(c.u32()?), before.tree),
+        location::SAME_PAGE if before.page != PageId::NONE => (before.page, before.tree),
+        _ => return None,
     };
-    let shared = if kind & SHARES == 0 { 0 } else { usize::from(c.u8()?) };
+    let shared = usize::from(c.u8()?);
     let first_key = body.get(before.key_at as usize..)?.get(..usize::from(before.key_len))?;
     let key_at = body.len() - c.0.len();
     let rest = c.take(usize::from(key_low) | usize::from(place >> POSITION_BITS) << 8)?;
@@ -385,7 +384,7 @@ pub(super) fn decode<'a>(body: &'a [u8], place: SectionAt) -> Option<(RowAt<'a>,
         RowOp::Replace => RowChange::Replace { before: flagged(numbers[0])?, after: flagged(numbers[1])? },
         RowOp::Mark => RowChange::Mark { ghost: kind & GHOST_BIT != 0 },
     };
-    let next = SectionAt { at: body.len() - c.0.len(), before: before.and((page, tree), key_at, rest.len()) };
+    let next = SectionAt { at: body.len() - c.0.len(), before: before.and(page, tree, key_at, rest.len()) };
     Some((at, change, next))
 }
 

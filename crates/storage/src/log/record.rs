@@ -38,7 +38,7 @@ pub(crate) const MAX_RECORD: usize = 1 << 20;
 pub(super) const MAX_LOG: u64 = 512 << 30;
 
 /// Number of bytes that the head of a section may take while it is written.
-const MOST_HEAD: usize = 40;
+const MOST_HEAD: usize = 24;
 
 /// Bit positions of fields in the words of the header.
 const SLOT_AT: u32 = 32;
@@ -122,22 +122,20 @@ impl RecordBuf {
         self.used += bytes.len();
     }
 
-    /// Adds a head of three parts and then two pieces. A part consists of the first bytes of a word, lowest byte first, in
-    /// the number given with it, at most 15 for the first two parts.
+    /// Adds a head of two parts and then two pieces. A part consists of the first bytes of a word, lowest byte first, in the
+    /// number given with it.
     #[inline(always)]
-    pub(crate) fn put_pieces(&mut self, [first, second, third]: [(u64, usize); 3], pieces: [&[u8]; 2]) {
+    pub(crate) fn put_pieces(&mut self, [first, second]: [(u64, usize); 2], pieces: [&[u8]; 2]) {
         debug_assert!(self.prepared.is_none(), "a prepared record does not change");
-        let bytes = first.1 + second.1 + third.1 + pieces[0].len() + pieces[1].len();
+        let bytes = first.1 + second.1 + pieces[0].len() + pieces[1].len();
         let room = self.room(MOST_HEAD + pieces[0].len() + pieces[1].len());
         if let Some(head) = room.first_chunk_mut::<MOST_HEAD>() {
             // Whole words are copied, so that the compiler emits no call. The next part overwrites the unused bytes.
             let second_at = first.1 & 15;
-            let third_at = second_at + (second.1 & 15);
             head[..8].copy_from_slice(&first.0.to_le_bytes());
             head[second_at..second_at + 8].copy_from_slice(&second.0.to_le_bytes());
-            head[third_at..third_at + 8].copy_from_slice(&third.0.to_le_bytes());
         }
-        let (_, rest) = room.split_at_mut(first.1 + second.1 + third.1);
+        let (_, rest) = room.split_at_mut(first.1 + second.1);
         let (place, rest) = rest.split_at_mut(pieces[0].len());
         copy_few(place, pieces[0]);
         copy_few(&mut rest[..pieces[1].len()], pieces[1]);
@@ -330,13 +328,16 @@ impl Claimed {
     #[inline]
     pub(super) fn of(header: &[u8], lsn: Lsn) -> Option<Claimed> {
         let (first, second) = (le_u64(header, 0), le_u64(header, 8));
+        if second & KIND == 0 {
+            return None;
+        }
         let len = (first >> LEN_AT) as usize;
         let slot = SlotId((first >> SLOT_AT) as u16 & ((1 << (LEN_AT - SLOT_AT)) - 1));
         let kind = (second & KIND) as u8;
         let (distance, lag) = (second >> DISTANCE_AT << 3, second >> LAG_AT & FURTHER);
         let synced = if lag == FURTHER { 0 } else { lsn.0.checked_sub(lag << 3)? };
         let prev = if distance == 0 { 0 } else { lsn.0.checked_sub(distance)? };
-        let is_possible = (HEADER..=MAX_RECORD).contains(&len) && kind != 0 && (distance == 0 || prev >= FIRST_LSN.0);
+        let is_possible = (HEADER..=MAX_RECORD).contains(&len) && (distance == 0 || prev >= FIRST_LSN.0);
         is_possible.then_some(Claimed { len, kind, slot, prev: Lsn(prev), synced: Lsn(synced) })
     }
 
