@@ -267,8 +267,12 @@ impl Segments {
     /// Returns the files of the ready segments, for a reader.
     pub(super) fn found(&self) -> LogFiles {
         let ready = self.ready.read();
-        let found =
-            ready.files.iter().map(|file| super::segment::SegmentFile { file: file.clone(), valid: true, ours: true });
+        let found = ready.files.iter().map(|file| super::segment::SegmentFile {
+            file: file.clone(),
+            valid: true,
+            later: None,
+            ours: true,
+        });
         let files = (ready.first..).zip(found).collect();
         LogFiles { disk: self.disk.clone(), geometry: self.geometry, files, piece: PIECE }
     }

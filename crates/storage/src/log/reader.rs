@@ -37,7 +37,7 @@ use crate::base::ids::Lsn;
 use crate::io::read_up_to_at;
 
 use super::record::{self, Claimed, HEADER, RecordView, claimed_extent};
-use super::segment::{LogFiles, name};
+use super::segment::{LogFiles, SegmentFile, name};
 
 /// Iterates over records. After `next` has returned `None`, the reader's position is the end of the log.
 #[derive(Debug)]
@@ -196,21 +196,35 @@ impl Stream {
         Ok(())
     }
 
-    /// Checks the headers of lower segments. Segments are made one after the other, each complete and synced before the next
-    /// is begun. So a valid header proves that the headers of lower numbers were valid; a damaged header among them may have
-    /// hidden records.
-    fn check_made_in_order(&self, at: u64) -> Result<(), StorageError> {
-        let from = self.files.geometry.number(at);
-        let files = || self.files.files.range(from..);
-        let Some((last, _)) = files().rev().find(|(_, found)| found.valid) else { return Ok(()) };
-        match files().find(|(number, found)| !found.valid && *number < last) {
-            None => Ok(()),
-            Some((number, _)) => {
-                let file = self.files.disk.show(&name(*number));
-                let what = "its header is damaged; restore a copy (nothing was changed)".to_owned();
-                Err(StorageError::CorruptFile { file, what })
-            }
+    /// Checks the segments that may hide the records from `at` on. Segments are made one after the other, each complete and
+    /// synced before the next is begun. So a valid header proves that the headers of lower numbers were valid, and that the
+    /// segments were there in which the record at `at` would lie. (A clean close removes unused segments after these, in an
+    /// order that a crash may change.)
+    fn check_made_in_order(&mut self, at: u64) -> Result<(), StorageError> {
+        let extent = match self.load(at, HEADER)? < HEADER {
+            true => 1,
+            false => claimed_extent(self.bytes(at, HEADER), Lsn(at)).unwrap_or(1),
+        };
+        let geometry = self.files.geometry;
+        let (first, last_of_record) = (geometry.number(at), geometry.number(at + extent as u64 - 1));
+        let files = || self.files.files.range(first..);
+        // Only a truncated segment is recycled, so a file that the log may still need never gets the header of a later one.
+        let exchanged = |(number, found): (&u64, &SegmentFile)| found.later.map(|later| (*number, later));
+        if let Some((number, later)) = files().take_while(|(number, _)| **number <= last_of_record).find_map(exchanged)
+        {
+            let what = format!("is '{}' under another name; give the files their names back", name(later));
+            return Err(StorageError::CorruptFile { file: self.files.disk.show(&name(number)), what });
         }
+        let Some((last, _)) = files().rev().find(|(_, found)| found.valid) else { return Ok(()) };
+        let missing = (first..=last_of_record).find(|number| number < last && !self.files.files.contains_key(number));
+        let damaged = files().find(|(number, found)| !found.valid && *number < last).map(|(number, _)| *number);
+        let (number, what) = match (missing, damaged) {
+            (Some(number), _) => (number, "the file is missing"),
+            (None, Some(number)) => (number, "its header is damaged"),
+            (None, None) => return Ok(()),
+        };
+        let file = self.files.disk.show(&name(number));
+        Err(StorageError::CorruptFile { file, what: format!("{what}; restore a copy (nothing was changed)") })
     }
 
     /// Returns the error for a position `at` without a valid record, if a record or position `beyond` proves that there was

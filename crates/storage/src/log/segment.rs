@@ -137,6 +137,8 @@ pub(super) struct SegmentFile {
     pub(super) file: Arc<dyn DiskFile>,
     /// True if the header matches the name of the file.
     pub(super) valid: bool,
+    /// Number in the header of a segment that is later than the name says.
+    pub(super) later: Option<u64>,
     /// True if the file may be a segment. Its header may be missing on the disk, or be there only in part.
     pub(super) ours: bool,
 }
@@ -155,9 +157,13 @@ pub(crate) struct LogFiles {
 pub(super) const PIECE: usize = 512 << 10;
 
 enum Header {
-    Fits { segment_bytes: u64 },
+    Fits {
+        segment_bytes: u64,
+    },
     OtherFormat(u32),
     OtherDatabase,
+    /// Sound header of a segment with this larger number.
+    Later(u64),
     Unfit,
 }
 
@@ -170,13 +176,15 @@ fn examine(block: &[u8], number: u64, database: u64) -> Header {
         return Header::OtherFormat(u32_at(8));
     }
     let segment_bytes = le_u64(block, 24);
+    let found = le_u64(block, 16);
     let sound = crc32c(&block[..SUMMED]) == u32_at(40)
-        && le_u64(block, 16) == number
+        && found >= number
         && segment_bytes.is_multiple_of(4096)
         && segment_bytes > HEADER_BYTES
         && segment_bytes <= SEGMENT_BYTES_MAX;
     match sound {
         true if le_u64(block, 32) != database => Header::OtherDatabase,
+        true if found > number => Header::Later(found),
         true => Header::Fits { segment_bytes },
         false => Header::Unfit,
     }
@@ -198,6 +206,7 @@ impl LogFiles {
             let mut block = [0; SUMMED + 4];
             let got = read_up_to_at(&*file, &mut block, 0)?;
             let corrupt = |what: &str| StorageError::CorruptFile { file: shown.clone(), what: what.to_owned() };
+            let mut later = None;
             let valid = match examine(&block[..got], number, database) {
                 Header::Fits { segment_bytes } if *size.get_or_insert(segment_bytes) == segment_bytes => true,
                 Header::Fits { .. } => {
@@ -209,6 +218,10 @@ impl LogFiles {
                 Header::OtherDatabase => {
                     return Err(corrupt("belongs to another database; put back the database's own log"));
                 }
+                Header::Later(found) => {
+                    later = Some(found);
+                    false
+                }
                 Header::Unfit => false,
             };
             // A file has all its space before it gets a header.
@@ -217,7 +230,7 @@ impl LogFiles {
                 return Err(corrupt(&format!("is {len} bytes long, not {}; restore a copy", size.unwrap_or(0))));
             }
             let ours = valid || begins_like(&block[..got]);
-            files.insert(number, SegmentFile { file, valid, ours });
+            files.insert(number, SegmentFile { file, valid, later, ours });
         }
         let Some(segment_bytes) = size else {
             let what = "no segment with a sound header; restore a copy".to_owned();
@@ -253,6 +266,7 @@ mod tests {
         let block = geometry.header(5);
         assert!(matches!(examine(&block, 5, 77), Header::Fits { segment_bytes: 0x10_0000 }));
         assert!(matches!(examine(&block, 6, 77), Header::Unfit));
+        assert!(matches!(examine(&block, 4, 77), Header::Later(5)));
         assert!(matches!(examine(&block, 5, 78), Header::OtherDatabase));
         assert!(matches!(examine(&block[..20], 5, 77), Header::Unfit));
         for bit in 0..(SUMMED + 4) * 8 {

@@ -211,6 +211,36 @@ fn run_script(disk: &SimDisk) -> Vec<Logged> {
     acked
 }
 
+/// Regression test: nothing was written after the last flush, but the segment after a missing one proves that it was there.
+/// A file under the name of an earlier one was taken for an empty one.
+#[test]
+fn a_segment_that_is_missing_or_has_the_name_of_another_is_damage() {
+    let disk = SimDisk::new(9);
+    let log = create(&disk, small());
+    while log.tail().0 < log.segments.geometry().base(3) {
+        append(&log, 0, 1, Lsn::ZERO, 1, 300).unwrap();
+    }
+    log.wait_durable_inline(log.tail()).unwrap();
+    while log.make_step(0).did_work {}
+    let number = log.segments.geometry().number(log.tail().0 - 1);
+    let [last, next] = [number, number + 1].map(segment::name);
+    let read = |damage: &dyn Fn(&SimDisk)| {
+        let damaged = disk.crash(crate::io::Crash::All);
+        damage(&damaged);
+        reader(&damaged, FIRST_LSN, Lsn::ZERO).and_then(|mut reader| read_all(&mut reader))
+    };
+    assert!(read(&|_| {}).is_ok() && read(&|disk| disk.remove(&next).unwrap()).is_ok());
+    let error = read(&|disk| disk.remove(&last).unwrap()).unwrap_err().to_string();
+    assert!(error.contains(&last) && error.contains("missing"), "{error}");
+    let exchange = |disk: &SimDisk| {
+        disk.rename(&last, "aside").unwrap();
+        disk.rename(&next, &last).unwrap();
+        disk.rename("aside", &next).unwrap();
+    };
+    let error = read(&exchange).unwrap_err().to_string();
+    assert!(error.contains(&format!("is '{next}' under another name")), "{error}");
+}
+
 /// Regression test: a header that held the durable end in units of 4 KiB proved the loss of older records only.
 #[test]
 fn the_next_record_proves_the_loss_of_a_durable_one() {
