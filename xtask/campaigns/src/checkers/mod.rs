@@ -45,6 +45,11 @@ const NOT_FOR_MIRI: [&str; 7] = [
 /// payloads on purpose.
 const NOT_FOR_MIRI_OF_ITAS: [&str; 3] = ["simulate", "without_end", "a_helper_outlives"];
 
+/// Name filters of the tests of `speculate` that leak on purpose (payloads that panic, names of places), and of one that takes
+/// several minutes under Miri.
+const NOT_FOR_MIRI_OF_SPECULATE: [&str; 3] =
+    ["however_many_payloads_panic", "a_place_is_read_as_a_profile_prints_it", "no_loop_is_quicker"];
+
 /// Flags of `cargo xtask loom`.
 #[derive(Debug, Args)]
 pub struct Loom {
@@ -166,7 +171,7 @@ pub fn miri(flags: &Miri) -> ExitCode {
         Some(filter) => vec![storage(&[filter])],
         None => {
             let mut all: Vec<Command> = FOR_MIRI.iter().map(|filters| storage(filters)).collect();
-            all.extend([fibers_under_miri(), scheduler_under_miri(), under_miri("lockstep-speculate", &["--lib"])]);
+            all.extend([fibers_under_miri(), scheduler_under_miri(), speculation_under_miri()]);
             all
         }
     };
@@ -191,6 +196,13 @@ fn scheduler_under_miri() -> Command {
     let mut itas = under_miri("itas", &["--lib", "--test", "rules"]);
     skip(&mut itas, &NOT_FOR_MIRI_OF_ITAS);
     itas
+}
+
+/// Returns the Miri command for the unit tests of `speculate`.
+fn speculation_under_miri() -> Command {
+    let mut speculate = under_miri("lockstep-speculate", &["--lib"]);
+    skip(&mut speculate, &NOT_FOR_MIRI_OF_SPECULATE);
+    speculate
 }
 
 /// Returns the Miri command for the selected tests of a package.
