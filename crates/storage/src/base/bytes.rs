@@ -35,6 +35,22 @@ fn copy_ends<const N: usize>(to: &mut [u8], from: &[u8]) -> bool {
     true
 }
 
+/// Returns the number of first bytes that two byte strings have in common.
+#[inline]
+pub(crate) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+    let len = a.len().min(b.len());
+    let ((words_a, rest_a), (words_b, rest_b)) = (a[..len].as_chunks::<8>(), b[..len].as_chunks::<8>());
+    let mut common = 0;
+    for (a, b) in words_a.iter().zip(words_b) {
+        let difference = u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
+        if difference != 0 {
+            return common + difference.trailing_zeros() as usize / 8;
+        }
+        common += 8;
+    }
+    common + rest_a.iter().zip(rest_b).take_while(|(a, b)| a == b).count()
+}
+
 /// Sets `to` to the exclusive or of `a` and `b`. Optimised for slices of at most 16 bytes.
 ///
 /// # Panics
@@ -111,6 +127,20 @@ mod tests {
                 for b in [&b[..other], &base[..other]] {
                     assert_eq!(compare_few(&base[..len], b), base[..len].cmp(b), "{len} {other} {differs}");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn a_common_prefix_ends_at_the_first_difference() {
+        let a: Vec<u8> = (0..40).collect();
+        for len in 0..a.len() {
+            assert_eq!(common_prefix(&a[..len], &a[..len]), len);
+            assert_eq!(common_prefix(&a, &a[..len]), len);
+            for at in 0..len {
+                let mut b = a[..len].to_vec();
+                b[at..].iter_mut().for_each(|byte| *byte ^= 0x80);
+                assert_eq!(common_prefix(&a[..len], &b), at, "length {len}");
             }
         }
     }

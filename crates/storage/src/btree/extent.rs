@@ -19,7 +19,7 @@ use crate::log::RecordBuf;
 /// Minimum number of pages of an extent.
 const MIN_PAGES: usize = 64;
 /// Maximum number of pages of an extent. One record extends the used part of the file by at most this number of pages
-/// (`recovery::restart` relies on this limit).
+/// (`recovery::redo` relies on this limit).
 pub(crate) const MAX_PAGES: usize = 1 << 16;
 /// Divisor of the load's size: the next extent has this fraction of the pages that the load already has, so that the number
 /// of ranges grows with the logarithm of the load's size.

@@ -2,7 +2,7 @@
 //!
 //! The body of a data, compensation or system record is a sequence of *sections*, one page each. Several sections may
 //! concern the same page and need not be adjacent: redo processes the sections of one page together, in their order
-//! (`recovery::restart`).
+//! (`recovery::redo`).
 //!
 //! ```text
 //! op u8 | 0 u8 | bytes u16 (of the whole section) | page u32 | payload, padded to 4

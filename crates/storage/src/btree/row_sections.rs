@@ -25,6 +25,7 @@
 //! the shared bytes.
 
 use super::Tree;
+use crate::base::bytes::common_prefix;
 use crate::base::ids::{IndexId, PageId};
 use crate::log::RecordBuf;
 
@@ -184,21 +185,6 @@ impl RowsBefore {
         let (key_at, key_len) = if is_first { (key_at as u32, key_len as u16) } else { (self.key_at, self.key_len) };
         RowsBefore { page, tree, key_at, key_len }
     }
-}
-
-/// Returns the number of first bytes that two byte strings of equal length have in common.
-#[inline]
-fn common_prefix(a: &[u8], b: &[u8]) -> usize {
-    let ((words_a, rest_a), (words_b, rest_b)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
-    let mut len = 0;
-    for (a, b) in words_a.iter().zip(words_b) {
-        let difference = u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
-        if difference != 0 {
-            return len + difference.trailing_zeros() as usize / 8;
-        }
-        len += 8;
-    }
-    len + rest_a.iter().zip(rest_b).take_while(|(a, b)| a == b).count()
 }
 
 /// Maximum number of bytes that a key shares. It bounds the bytes by which the undo of a section exceeds the section.
@@ -386,22 +372,4 @@ pub(super) fn decode<'a>(body: &'a [u8], place: SectionAt) -> Option<(RowAt<'a>,
     };
     let next = SectionAt { at: body.len() - c.0.len(), before: before.and(page, tree, key_at, rest.len()) };
     Some((at, change, next))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::common_prefix;
-
-    #[test]
-    fn a_common_prefix_ends_at_the_first_difference() {
-        let a: Vec<u8> = (0..40).collect();
-        for len in 0..a.len() {
-            assert_eq!(common_prefix(&a[..len], &a[..len]), len);
-            for at in 0..len {
-                let mut b = a[..len].to_vec();
-                b[at..].iter_mut().for_each(|byte| *byte ^= 0x80);
-                assert_eq!(common_prefix(&a[..len], &b), at, "length {len}");
-            }
-        }
-    }
 }

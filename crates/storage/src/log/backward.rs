@@ -10,7 +10,7 @@ use crate::base::ids::Lsn;
 use crate::base::sync::atomic::Ordering;
 
 use super::Log;
-use super::record::{self, HEADER, RecordView, claimed_extent};
+use super::record::{self, Claimed, HEADER, RecordView};
 
 /// Size of the first piece, minimum size, and maximum size of a piece, in bytes.
 const FIRST: u64 = 16 << 10;
@@ -76,7 +76,7 @@ impl<'l> BackwardReader<'l> {
     fn extent_in_piece(&self, at: u64) -> Option<usize> {
         let from = usize::try_from(at.checked_sub(self.start)?).ok()?;
         let bytes = self.piece.get(from..)?;
-        let extent = claimed_extent(bytes.get(..HEADER)?, Lsn(at))?;
+        let extent = Claimed::of(bytes.get(..HEADER)?, Lsn(at))?.extent();
         (extent <= bytes.len()).then_some(extent)
     }
 

@@ -35,6 +35,7 @@ use crate::io::{Disk, read_up_to_at};
 use blocks::BlockWriter;
 use files::{LogEnd, Segments};
 use flush::SyncState;
+use record::Claimed;
 use reserve::Reservations;
 use ring::Ring;
 use segment::Geometry;
@@ -467,8 +468,8 @@ impl Log {
         }
         out.clear();
         self.ring.copy_out(at, RECORD_HEADER, out);
-        if let Some(extent) = record::claimed_extent(out, Lsn(at)) {
-            let extent = extent.min(self.ring.capacity() as usize);
+        if let Some(claimed) = Claimed::of(out, Lsn(at)) {
+            let extent = claimed.extent().min(self.ring.capacity() as usize);
             self.ring.copy_out(at + RECORD_HEADER as u64, extent - RECORD_HEADER, out);
         }
         fence(Ordering::Acquire);
@@ -488,7 +489,7 @@ impl Log {
         }
         out.clear();
         self.copy_files(at, RECORD_HEADER, out)?;
-        let extent = record::claimed_extent(out, Lsn(at)).ok_or_else(|| self.no_record(at))?;
+        let extent = Claimed::of(out, Lsn(at)).ok_or_else(|| self.no_record(at))?.extent();
         self.copy_files(at + RECORD_HEADER as u64, extent - RECORD_HEADER, out)
     }
 

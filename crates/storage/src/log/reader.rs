@@ -36,7 +36,7 @@ use crate::base::error::StorageError;
 use crate::base::ids::Lsn;
 use crate::io::read_up_to_at;
 
-use super::record::{self, Claimed, HEADER, RecordView, claimed_extent};
+use super::record::{self, Claimed, HEADER, RecordView};
 use super::segment::{LogFiles, SegmentFile, name};
 
 /// Iterates over records. After `next` has returned `None`, the reader's position is the end of the log.
@@ -83,18 +83,17 @@ impl LogReader {
             return Ok(None);
         }
         let at = self.at;
-        let Some(extent) = self.stream.load_record(at)? else {
+        let Some(claimed) = self.stream.load_record(at)? else {
             self.check_end()?;
             self.ended = true;
             return Ok(None);
         };
+        let extent = claimed.extent();
         self.stream.check_headers(at, at + extent as u64)?;
-        let view = record::view(self.stream.bytes(at, extent), Lsn(at));
-        if let Some(view) = &view {
-            self.at = view.end.0;
-            self.synced = self.synced.max(view.synced.0);
-        }
-        Ok(view)
+        let view = claimed.view(self.stream.bytes(at, extent), Lsn(at));
+        self.at = view.end.0;
+        self.synced = self.synced.max(view.synced.0);
+        Ok(Some(view))
     }
 
     /// Returns the end of the last record read, at which the log continues.
@@ -170,16 +169,17 @@ impl Stream {
         Ok(self.buf.len())
     }
 
-    /// Loads the record at `at` and returns the number of bytes that it takes; `None` if there is no valid record at `at`.
-    fn load_record(&mut self, at: u64) -> Result<Option<usize>, StorageError> {
+    /// Loads the record at `at` and returns the fields of its header; `None` if there is no valid record at `at`.
+    fn load_record(&mut self, at: u64) -> Result<Option<Claimed>, StorageError> {
         if self.load(at, HEADER)? < HEADER {
             return Ok(None);
         }
-        let Some(extent) = claimed_extent(self.bytes(at, HEADER), Lsn(at)) else { return Ok(None) };
+        let Some(claimed) = Claimed::of(self.bytes(at, HEADER), Lsn(at)) else { return Ok(None) };
+        let extent = claimed.extent();
         if self.load(at, extent)? < extent {
             return Ok(None);
         }
-        Ok(record::decode(self.bytes(at, extent), Lsn(at)).map(|_| extent))
+        Ok(record::decode(self.bytes(at, extent), Lsn(at)).map(|_| claimed))
     }
 
     /// Checks the headers of the segments of a valid record: the record proves that its segments were in use, so their
@@ -203,7 +203,7 @@ impl Stream {
     fn check_made_in_order(&mut self, at: u64) -> Result<(), StorageError> {
         let extent = match self.load(at, HEADER)? < HEADER {
             true => 1,
-            false => claimed_extent(self.bytes(at, HEADER), Lsn(at)).unwrap_or(1),
+            false => Claimed::of(self.bytes(at, HEADER), Lsn(at)).map_or(1, Claimed::extent),
         };
         let geometry = self.files.geometry;
         let (first, last_of_record) = (geometry.number(at), geometry.number(at + extent as u64 - 1));

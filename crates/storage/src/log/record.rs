@@ -52,7 +52,7 @@ const FURTHER: u64 = (1 << (DISTANCE_AT - LAG_AT)) - 1;
 
 /// Returns the number of bytes that a record of `len` bytes takes in the stream.
 #[inline]
-pub(super) fn extent(len: usize) -> usize {
+fn extent(len: usize) -> usize {
     (len + 7) & !7
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct RecordBuf {
     prev: Lsn,
     /// Durable end of the log when the record was prepared.
     durable: Lsn,
-    /// Checksum of the slot and the body; `None` until the record is prepared.
+    /// Checksum of the slot, the length and the body; `None` until the record is prepared.
     prepared: Option<Crc>,
     end: Lsn,
 }
@@ -315,7 +315,7 @@ pub(crate) struct RecordView<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Claimed {
     /// Bytes of header and body.
-    pub(super) len: usize,
+    len: usize,
     kind: u8,
     slot: SlotId,
     prev: Lsn,
@@ -341,8 +341,14 @@ impl Claimed {
         is_possible.then_some(Claimed { len, kind, slot, prev: Lsn(prev), synced: Lsn(synced) })
     }
 
-    /// Returns the record of these fields. `whole` is all of it, with the padding.
-    fn view(self, whole: &[u8], lsn: Lsn) -> RecordView<'_> {
+    /// Returns the number of bytes that the record takes in the stream.
+    #[inline]
+    pub(super) fn extent(self) -> usize {
+        extent(self.len)
+    }
+
+    /// Returns the record of these fields at `lsn`. `whole` is all of it, with the padding.
+    pub(super) fn view(self, whole: &[u8], lsn: Lsn) -> RecordView<'_> {
         RecordView {
             lsn,
             end: Lsn(lsn.0 + whole.len() as u64),
@@ -355,26 +361,14 @@ impl Claimed {
     }
 }
 
-/// Returns the number of bytes that the record at `lsn` takes in the stream, according to its header; `None` if no record
-/// at this position can have this header.
-#[inline]
-pub(super) fn claimed_extent(header: &[u8], lsn: Lsn) -> Option<usize> {
-    Claimed::of(header, lsn).map(|claimed| extent(claimed.len))
-}
-
 /// Decodes the record at `lsn` from bytes that begin with it; `None` if they contain no valid record.
 pub(crate) fn decode(bytes: &[u8], lsn: Lsn) -> Option<RecordView<'_>> {
     let claimed = Claimed::of(bytes.get(..HEADER)?, lsn)?;
-    let whole = bytes.get(..extent(claimed.len))?;
+    let whole = bytes.get(..claimed.extent())?;
     let body = begun(claimed.slot, claimed.len).bytes(&whole[HEADER..]);
     let crc = body.two_words([le_u64(whole, 8), summed(lsn)]).finish();
     let sound = crc.to_le_bytes() == whole[..4] || is_mutant(Mutant::SkipRecordCrc);
     sound.then(|| claimed.view(whole, lsn))
-}
-
-/// Returns the record at `lsn`, of which the bytes are known to be a valid record.
-pub(super) fn view(whole: &[u8], lsn: Lsn) -> Option<RecordView<'_>> {
-    Claimed::of(whole, lsn).map(|claimed| claimed.view(whole, lsn))
 }
 
 /// Returns the LSN in the form that the checksum covers.

@@ -13,7 +13,7 @@
 
 use std::borrow::Cow;
 
-use super::read::common_prefix;
+use crate::base::bytes::common_prefix;
 
 /// Maximum length of a fence that an inner page always stores whole.
 pub(crate) const WHOLE_FENCE: usize = 512;

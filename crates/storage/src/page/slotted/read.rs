@@ -86,10 +86,6 @@ fn without_last(word: u64, n: usize) -> u64 {
     word & u64::MAX << (8 * n)
 }
 
-pub(super) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
-    a.iter().zip(b).take_while(|(x, y)| x == y).count()
-}
-
 /// Range of slots in which a key can lie.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SlotRange {

@@ -3,7 +3,8 @@
 use super::super::access::{PageBytes, PageMut, PageRef};
 use super::super::header::*;
 use super::bounds::{high_bound, low_bound};
-use super::read::{Slot, common_prefix, head_of};
+use super::read::{Slot, head_of};
+use crate::base::bytes::common_prefix;
 use crate::base::ids::{IndexId, PAGE_SIZE, PageId};
 
 /// Contents of a newly formatted page of a tree.
