@@ -39,16 +39,25 @@ fn copy_ends<const N: usize>(to: &mut [u8], from: &[u8]) -> bool {
 #[inline]
 pub(crate) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     let len = a.len().min(b.len());
-    let ((words_a, rest_a), (words_b, rest_b)) = (a[..len].as_chunks::<8>(), b[..len].as_chunks::<8>());
+    let (a, b) = (&a[..len], &b[..len]);
+    let (Some(last_a), Some(last_b)) = (a.last_chunk::<8>(), b.last_chunk::<8>()) else {
+        return a.iter().zip(b).take_while(|(a, b)| a == b).count();
+    };
     let mut common = 0;
-    for (a, b) in words_a.iter().zip(words_b) {
-        let difference = u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
-        if difference != 0 {
-            return common + difference.trailing_zeros() as usize / 8;
+    for (word_a, word_b) in a.as_chunks::<8>().0.iter().zip(b.as_chunks::<8>().0) {
+        if word_a != word_b {
+            return common + equal_bytes(word_a, word_b);
         }
         common += 8;
     }
-    common + rest_a.iter().zip(rest_b).take_while(|(a, b)| a == b).count()
+    // The last word overlaps words that are equal.
+    len - 8 + equal_bytes(last_a, last_b)
+}
+
+/// Returns the number of first bytes that two words have in common.
+#[inline(always)]
+fn equal_bytes(a: &[u8; 8], b: &[u8; 8]) -> usize {
+    (u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b)).trailing_zeros() as usize / 8
 }
 
 /// Sets `to` to the exclusive or of `a` and `b`. Optimised for slices of at most 16 bytes.

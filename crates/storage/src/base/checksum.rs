@@ -46,19 +46,11 @@ impl Crc {
         if bytes.len() >= FOLD_FROM { self.fold(bytes) } else { Crc(short(self.0, bytes)) }
     }
 
-    /// Returns the state after the eight bytes of `word`, lowest byte first. Takes one CRC instruction.
+    /// Returns the state after the bytes of `words`, the lowest byte of each first.
     #[inline]
     #[must_use]
-    pub(crate) fn word(self, word: u64) -> Crc {
-        Crc(short(self.0, &word.to_le_bytes()))
-    }
-
-    /// Returns the state after two words.
-    #[inline]
-    #[must_use]
-    pub(crate) fn two_words(self, words: [u64; 2]) -> Crc {
-        let wide = u128::from(words[0]) | u128::from(words[1]) << 64;
-        Crc(short(self.0, &wide.to_le_bytes()))
+    pub(crate) fn words<const N: usize>(self, words: [u64; N]) -> Crc {
+        Crc(short(self.0, words.map(u64::to_le_bytes).as_flattened()))
     }
 
     /// Returns the checksum.
@@ -210,7 +202,7 @@ mod tests {
     #[test]
     fn a_word_is_its_bytes_from_the_lowest() {
         let word = 0x0102_0304_0506_0708_u64;
-        assert_eq!(Crc::new().word(word).finish(), crc32c(&word.to_le_bytes()));
-        assert_eq!(Crc::new().two_words([word, !word]), Crc::new().word(word).word(!word));
+        assert_eq!(Crc::new().words([word]).finish(), crc32c(&word.to_le_bytes()));
+        assert_eq!(Crc::new().words([word, !word]), Crc::new().words([word]).words([!word]));
     }
 }

@@ -15,7 +15,7 @@
 //! row's content has not changed since, because its transaction holds a lock on it. The engine itself changes pages through
 //! [`apply`] wherever possible, so that a change and its redo share one code.
 
-use super::row_sections::{self, KeyBuffer, RowAt, RowChange, RowsBefore, SectionAt, SectionReader};
+use super::row_sections::{self, KeyBuffer, RowChange, RowSection, RowsBefore, SectionAt, SectionReader};
 use super::{MAX_KEY, MAX_VALUE};
 use crate::base::ids::{PAGE_SIZE, PageId};
 use crate::log::RecordBuf;
@@ -69,7 +69,7 @@ impl Op {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PageChange<'a> {
     /// A change of one row, which can be undone. All other changes are redo-only.
-    Row(RowAt<'a>, RowChange<'a>),
+    Row(RowSection<'a>),
     Image {
         page: PageId,
         hole: (usize, usize),
@@ -121,7 +121,7 @@ impl PageChange<'_> {
     /// Returns the number of the page that the section changes.
     pub(crate) fn page(&self) -> PageId {
         match *self {
-            PageChange::Row(at, _) => at.page,
+            PageChange::Row(RowSection { at, .. }) => at.page,
             PageChange::Image { page, .. }
             | PageChange::Truncate { page, .. }
             | PageChange::AddChild { page, .. }
@@ -261,7 +261,7 @@ pub(crate) struct PageChanges<'a> {
 impl<'a> PageChanges<'a> {
     /// Creates an iterator over the sections of a body.
     pub(crate) fn new(body: &'a [u8]) -> PageChanges<'a> {
-        PageChanges { body, next: SectionAt { at: 0, before: RowsBefore::NONE } }
+        PageChanges { body, next: SectionAt { at: 0, before: RowsBefore::none() } }
     }
 
     /// Returns the position of the next section.
@@ -292,9 +292,9 @@ impl<'a> Iterator for PageChanges<'a> {
     fn next(&mut self) -> Option<PageChange<'a>> {
         let rest = self.body.get(self.next.at..)?;
         if rest.first()? & row_sections::ROW != 0 {
-            let (at, change, next) = row_sections::decode(self.body, self.next)?;
+            let (section, next) = row_sections::decode(self.body, self.next)?;
             self.next = next;
-            return Some(PageChange::Row(at, change));
+            return Some(PageChange::Row(section));
         }
         let [kind, _, low, high] = *rest.first_chunk()?;
         let op = Op::from(kind)?;
@@ -342,7 +342,7 @@ impl<'a> Iterator for PageChanges<'a> {
 pub(crate) fn apply(section: &PageChange<'_>, page: &mut PageMut<'_>) -> bool {
     let count = page.read().count();
     match *section {
-        PageChange::Row(at, change) => return apply_to_row(at, change, page),
+        PageChange::Row(section) => return apply_to_row(section, page),
         PageChange::Image { hole: (from, to), bytes, .. } => {
             let all = page.bytes();
             all[..from].copy_from_slice(&bytes[..from]);
@@ -411,15 +411,15 @@ pub(crate) fn apply(section: &PageChange<'_>, page: &mut PageMut<'_>) -> bool {
 }
 
 /// Applies a change of a row, as [`apply`].
-fn apply_to_row(at: RowAt<'_>, change: RowChange<'_>, page: &mut PageMut<'_>) -> bool {
+fn apply_to_row(RowSection { at, key, change }: RowSection<'_>, page: &mut PageMut<'_>) -> bool {
     let count = page.read().count();
     let exists = at.position < count;
     match change {
         RowChange::Insert { value, flags } => {
-            if at.position > count || !page.read().has_room(at.key.len(), value.len()) {
+            if at.position > count || !page.read().has_room(key.len(), value.len()) {
                 return false;
             }
-            page.insert(at.position, at.key.whole(&mut KeyBuffer::new()), 0, value, flags);
+            page.insert(at.position, key.whole(&mut KeyBuffer::new()), 0, value, flags);
             page.note_insert(at.position);
         }
         RowChange::Patch { offset, difference } => {
@@ -443,7 +443,7 @@ fn apply_to_row(at: RowAt<'_>, change: RowChange<'_>, page: &mut PageMut<'_>) ->
 pub(crate) fn fits(section: &PageChange<'_>, page: PageRef<'_>) -> bool {
     let kind = page.kind();
     match *section {
-        PageChange::Row(at, change) => row_fits(at, change, page),
+        PageChange::Row(section) => row_fits(section, page),
         PageChange::Truncate { position, high, .. } => {
             let kept = |i: usize| SLOT + RECORD_HEAD + page.entry(i).key_len + page.entry(i).value_len;
             let low = page.low_fence();
@@ -488,9 +488,9 @@ pub(crate) fn fits(section: &PageChange<'_>, page: PageRef<'_>) -> bool {
 }
 
 /// Returns true if a change of a row fits the page, as [`fits`].
-fn row_fits(at: RowAt<'_>, change: RowChange<'_>, page: PageRef<'_>) -> bool {
+fn row_fits(RowSection { at, key, change }: RowSection<'_>, page: PageRef<'_>) -> bool {
     let mut buffer = KeyBuffer::new();
-    let key = at.key.whole(&mut buffer);
+    let key = key.whole(&mut buffer);
     let is_new = matches!(change, RowChange::Insert { .. });
     let is_there = page.kind() == Some(Kind::Leaf)
         && key.len() <= MAX_KEY

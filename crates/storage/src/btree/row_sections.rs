@@ -27,7 +27,7 @@
 use super::Tree;
 use crate::base::bytes::common_prefix;
 use crate::base::ids::{IndexId, PageId};
-use crate::log::RecordBuf;
+use crate::log::{Difference, Piece, RecordBuf};
 
 /// Operation on one row, in the lowest bits of a section's first byte. Each can be undone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,13 +66,20 @@ impl RowOp {
 }
 
 /// Location of a row, as a section describes it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RowAt<'a> {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RowAt {
     pub(crate) page: PageId,
     /// Tree of the row, including the root page, so that undo needs no catalog.
     pub(crate) tree: Tree,
     pub(crate) position: usize,
+}
+
+/// A decoded section about one row.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RowSection<'a> {
+    pub(crate) at: RowAt,
     pub(crate) key: SectionKey<'a>,
+    pub(crate) change: RowChange<'a>,
 }
 
 /// Key of a row in a section. It consists of two parts, because a section shares bytes with another one's key.
@@ -161,29 +168,45 @@ pub(crate) struct RowsBefore {
     page: PageId,
     /// Tree of the preceding one.
     tree: Tree,
-    /// Place of the first one's key in the body.
+    /// Place in the body of the part of the first one's key that a key may share.
     key_at: u32,
-    key_len: u16,
+    key_len: u32,
 }
 
 impl RowsBefore {
     /// Context of the first section about a row.
-    pub(crate) const NONE: RowsBefore =
-        RowsBefore { page: PageId::NONE, tree: Tree { index: IndexId(0), root: PageId::NONE }, key_at: 0, key_len: 0 };
+    #[inline(always)]
+    pub(crate) const fn none() -> RowsBefore {
+        RowsBefore { page: PageId::NONE, tree: Tree { index: IndexId(0), root: PageId::NONE }, key_at: 0, key_len: 0 }
+    }
 
     /// Returns the number of bytes that the first row's key, which is in `rec`, has in common with `key`.
     #[inline(always)]
-    fn shared(self, rec: &RecordBuf, key: &[u8]) -> usize {
-        let len = usize::from(self.key_len).min(key.len()).min(MAX_SHARED);
+    fn shared(&self, rec: &RecordBuf, key: &[u8]) -> usize {
+        let len = key.len().min(self.key_len as usize);
         common_prefix(rec.part(self.key_at as usize, len), &key[..len])
     }
 
-    /// Returns the context after a section about a row, whose key is in the body at `key_at`.
+    /// Returns the location that describes a row relative to the preceding one; [`location::WIDE`] if their trees differ.
     #[inline(always)]
-    fn and(self, page: PageId, tree: Tree, key_at: usize, key_len: usize) -> RowsBefore {
-        let is_first = self.page == PageId::NONE;
-        let (key_at, key_len) = if is_first { (key_at as u32, key_len as u16) } else { (self.key_at, self.key_len) };
-        RowsBefore { page, tree, key_at, key_len }
+    fn location_of(&self, at: &RowAt) -> u8 {
+        match self.tree == at.tree {
+            true if self.page == at.page => location::SAME_PAGE,
+            true => location::SAME_TREE,
+            false => location::WIDE,
+        }
+    }
+
+    /// Adds a row, whose key is in the body at `key_at`.
+    #[inline(always)]
+    fn add(&mut self, at: &RowAt, key_at: usize, key_len: usize) {
+        if self.tree != at.tree {
+            if self.page == PageId::NONE {
+                (self.key_at, self.key_len) = (key_at as u32, key_len.min(MAX_SHARED) as u32);
+            }
+            self.tree = at.tree;
+        }
+        self.page = at.page;
     }
 }
 
@@ -209,56 +232,84 @@ mod location {
 /// Bits of the first byte of a section about a row.
 const SHORT: u8 = 1 << 4;
 const GHOST_BIT: u8 = 1 << 5;
+const CLEAR: u8 = 1 << 6;
 pub(super) const ROW: u8 = 1 << 7;
 
-/// Adds a section about one row: its head with the place and the numbers, then the key and `bytes`. `bits` are added to the
-/// first byte. Returns the context of the next section.
+/// Adds a section about one row: its head with the place and the numbers, then the key and `piece`. `bits` are added to the
+/// first byte, and the row to `before`.
 #[inline(always)]
 fn put_row(
     rec: &mut RecordBuf,
     (op, bits): (RowOp, u8),
-    at: &RowAt<'_>,
-    before: RowsBefore,
+    at: &RowAt,
+    key: &[u8],
+    before: &mut RowsBefore,
     numbers: [u16; 2],
-    bytes: &[u8],
-) -> RowsBefore {
-    debug_assert!(at.key.shared.is_empty(), "a row to log has its key in one piece");
-    let shared = before.shared(rec, at.key.rest);
-    let key = &at.key.rest[shared..];
-    debug_assert!(at.position < 1 << POSITION_BITS && key.len() >> 8 < 1 << (u16::BITS - POSITION_BITS));
-    let (page, index, root) = (u64::from(at.page.0), u64::from(at.tree.index.0), u64::from(at.tree.root.0));
-    // The parts are built in words, because single fields would be stored field by field and then copied.
-    let shared_byte = shared as u64;
-    let (location, word) = if before.tree == at.tree {
-        match before.page == at.page {
-            true => (location::SAME_PAGE, (shared_byte, 1)),
-            false => (location::SAME_TREE, (page | shared_byte << 32, 5)),
-        }
-    } else if (page | root) < 1 << 24 && index < 1 << 8 {
-        (location::NARROW, (page | index << 24 | root << 32 | shared_byte << 56, 8))
-    } else {
-        (location::WIDE, (root | shared_byte << 32, 5))
-    };
-    let kind = u64::from(ROW | op as u8 | location | bits);
+    piece: impl Piece,
+) {
+    let shared = before.shared(rec, key);
+    let key = &key[shared..];
+    let kind = ROW | op as u8 | bits;
     let [first, second] = numbers.map(u64::from);
     let (key_len, position) = (key.len() as u64, at.position as u64);
-    let mut head = match key_len | position | first | second {
-        ..256 => {
-            let word = kind | u64::from(SHORT) | key_len << 8 | position << 16 | first << 24 | second << 32;
-            (word, 3 + op.numbers())
-        }
-        _ => {
-            let place = position | key_len >> 8 << POSITION_BITS;
-            (kind | (key_len & 0xFF) << 8 | place << 16 | first << 32 | second << 48, 4 + 2 * op.numbers())
-        }
+    // The parts are built in words, because single fields would be stored field by field and then copied.
+    let (location, word) = match before.location_of(at) {
+        location::SAME_PAGE => (location::SAME_PAGE, (shared as u64, 1)),
+        location::SAME_TREE => (location::SAME_TREE, (u64::from(at.page.0) | (shared as u64) << 32, 5)),
+        _ => (location::NARROW, (narrow(at) | (shared as u64) << 56, 8)),
     };
-    if location == location::WIDE {
-        rec.put(&head.0.to_le_bytes()[..head.1]);
-        head = (page | index << 32, 8);
+    if key_len | position | first | second >= 256 || location == location::NARROW && !fits_narrow(at) {
+        return put_long(rec, (op, kind), at, (shared, key), before, numbers, piece);
     }
-    let key_at = rec.len() + head.1 + word.1;
-    rec.put_pieces([head, word], [key, bytes]);
-    before.and(at.page, at.tree, key_at, key.len())
+    let kind = u64::from(kind | SHORT | location);
+    let head = kind | key_len << 8 | position << 16 | first << 24 | second << 32;
+    let key_at = rec.put_row([(head, 3 + op.numbers()), word], key, piece);
+    before.add(at, key_at, key.len());
+}
+
+/// Adds a section with a long head or a wide location, as [`put_row`]. `kind` is the first byte without the location.
+#[inline(never)]
+fn put_long(
+    rec: &mut RecordBuf,
+    (op, kind): (RowOp, u8),
+    at: &RowAt,
+    (shared, key): (usize, &[u8]),
+    before: &mut RowsBefore,
+    numbers: [u16; 2],
+    piece: impl Piece,
+) {
+    debug_assert!(at.position < 1 << POSITION_BITS && key.len() >> 8 < 1 << (u16::BITS - POSITION_BITS));
+    let location = match before.location_of(at) {
+        location::WIDE if fits_narrow(at) => location::NARROW,
+        location => location,
+    };
+    let place = at.position | key.len() >> 8 << POSITION_BITS;
+    let [first, second] = numbers.map(u64::from);
+    let head = u64::from(kind | location) | (key.len() as u64 & 0xFF) << 8 | (place as u64) << 16;
+    let head = head | first << 32 | second << 48;
+    rec.put(&head.to_le_bytes()[..4 + 2 * op.numbers()]);
+    let [page, index, root] = [at.page.0, at.tree.index.0, at.tree.root.0].map(u64::from);
+    let shared = shared as u64;
+    let words = match location {
+        location::SAME_PAGE => [(0, 0), (shared, 1)],
+        location::SAME_TREE => [(0, 0), (page | shared << 32, 5)],
+        location::NARROW => [(0, 0), (narrow(at) | shared << 56, 8)],
+        _ => [(page | index << 32, 8), (root | shared << 32, 5)],
+    };
+    let key_at = rec.put_row(words, key, piece);
+    before.add(at, key_at, key.len());
+}
+
+/// Returns a narrow location, of seven bytes.
+#[inline(always)]
+fn narrow(at: &RowAt) -> u64 {
+    u64::from(at.page.0) | u64::from(at.tree.index.0) << 24 | u64::from(at.tree.root.0) << 32
+}
+
+/// Returns true if the page, the index and the root fit a narrow location.
+#[inline(always)]
+fn fits_narrow(at: &RowAt) -> bool {
+    (at.page.0 | at.tree.root.0) < 1 << 24 && at.tree.index.0 < 1 << 8
 }
 
 /// Returns the number in a section that holds the length of a value and the slot's flags.
@@ -267,41 +318,42 @@ fn flagged((value, flags): (&[u8], u16)) -> u16 {
     value.len() as u16 | flags << FLAGS_AT
 }
 
-/// Adds an insert section with the key of `at`, the value, and the slot's flags. Returns the context of the next section.
-#[inline]
-pub(crate) fn put_insert(rec: &mut RecordBuf, at: &RowAt<'_>, before: RowsBefore, value: (&[u8], u16)) -> RowsBefore {
-    put_row(rec, (RowOp::Insert, 0), at, before, [flagged(value), 0], value.0)
+/// Adds an insert section with the value and the slot's flags.
+#[inline(always)]
+pub(crate) fn put_insert(rec: &mut RecordBuf, at: &RowAt, key: &[u8], before: &mut RowsBefore, value: (&[u8], u16)) {
+    put_row(rec, (RowOp::Insert, 0), at, key, before, [flagged(value), 0], value.0);
 }
 
-/// Adds a section that overwrites bytes within a row. `bytes` holds the former and the new bytes, of equal length. Returns
-/// the context of the next section.
-#[inline]
+/// Adds a section that overwrites bytes within a row. `old` and `new` have equal lengths.
+#[inline(always)]
 pub(crate) fn put_patch(
     rec: &mut RecordBuf,
-    at: &RowAt<'_>,
-    before: RowsBefore,
+    at: &RowAt,
+    key: &[u8],
+    before: &mut RowsBefore,
     offset: usize,
-    bytes: (&[u8], &[u8]),
-) -> RowsBefore {
-    let next = put_row(rec, (RowOp::Patch, 0), at, before, [offset as u16, bytes.1.len() as u16], &[]);
-    rec.put_difference(bytes.0, bytes.1);
-    next
+    (old, new): (&[u8], &[u8]),
+) {
+    let numbers = [offset as u16, new.len() as u16];
+    put_row(rec, (RowOp::Patch, 0), at, key, before, numbers, Difference { before: old, after: new });
 }
 
 /// Adds a section that applies a difference to bytes of a row: the undo of such a section.
-pub(crate) fn put_patch_back(rec: &mut RecordBuf, at: &RowAt<'_>, offset: usize, difference: &[u8]) {
-    put_row(rec, (RowOp::Patch, 0), at, RowsBefore::NONE, [offset as u16, difference.len() as u16], difference);
+pub(crate) fn put_patch_back(rec: &mut RecordBuf, at: &RowAt, key: &[u8], offset: usize, difference: &[u8]) {
+    let numbers = [offset as u16, difference.len() as u16];
+    put_row(rec, (RowOp::Patch, 0), at, key, &mut RowsBefore::none(), numbers, difference);
 }
 
 /// Adds a section that replaces a row's value and flags.
-pub(crate) fn put_replace(rec: &mut RecordBuf, at: &RowAt<'_>, before: (&[u8], u16), after: (&[u8], u16)) {
-    put_row(rec, (RowOp::Replace, 0), at, RowsBefore::NONE, [flagged(before), flagged(after)], before.0);
+pub(crate) fn put_replace(rec: &mut RecordBuf, at: &RowAt, key: &[u8], before: (&[u8], u16), after: (&[u8], u16)) {
+    let numbers = [flagged(before), flagged(after)];
+    put_row(rec, (RowOp::Replace, 0), at, key, &mut RowsBefore::none(), numbers, before.0);
     rec.put(after.0);
 }
 
-/// Adds a section for the setting or clearing of a ghost mark. Returns the context of the next section.
-pub(crate) fn put_mark(rec: &mut RecordBuf, at: &RowAt<'_>, before: RowsBefore, ghost: bool) -> RowsBefore {
-    put_row(rec, (RowOp::Mark, if ghost { GHOST_BIT } else { 0 }), at, before, [0, 0], &[])
+/// Adds a section for the setting or clearing of a ghost mark.
+pub(crate) fn put_mark(rec: &mut RecordBuf, at: &RowAt, key: &[u8], before: &mut RowsBefore, ghost: bool) {
+    put_row(rec, (RowOp::Mark, if ghost { GHOST_BIT } else { 0 }), at, key, before, [0, 0], &[][..]);
 }
 
 /// Position of a section in its record's body, with the rows before it, which the decoding needs.
@@ -334,12 +386,15 @@ impl<'a> SectionReader<'a> {
     }
 }
 
-/// Decodes a section about a row. Returns the row, its change, and the position of the next section.
-pub(super) fn decode<'a>(body: &'a [u8], place: SectionAt) -> Option<(RowAt<'a>, RowChange<'a>, SectionAt)> {
-    let before = place.before;
+/// Decodes a section about a row. Returns the section and the position of the next one.
+pub(super) fn decode<'a>(body: &'a [u8], place: SectionAt) -> Option<(RowSection<'a>, SectionAt)> {
+    let mut before = place.before;
     let mut c = SectionReader(body.get(place.at..)?);
     let (kind, key_low) = (c.u8()?, c.u8()?);
     let (op, short) = (RowOp::of(kind), kind & SHORT != 0);
+    if kind & CLEAR != 0 {
+        return None;
+    }
     let number = |c: &mut SectionReader<'a>| if short { c.u8().map(u16::from) } else { c.u16() };
     let place = number(&mut c)?;
     let mut numbers = [0; 2];
@@ -354,11 +409,11 @@ pub(super) fn decode<'a>(body: &'a [u8], place: SectionAt) -> Option<(RowAt<'a>,
         _ => return None,
     };
     let shared = usize::from(c.u8()?);
-    let first_key = body.get(before.key_at as usize..)?.get(..usize::from(before.key_len))?;
+    let first_key = body.get(before.key_at as usize..)?.get(..before.key_len as usize)?;
     let key_at = body.len() - c.0.len();
     let rest = c.take(usize::from(key_low) | usize::from(place >> POSITION_BITS) << 8)?;
     let key = SectionKey { shared: first_key.get(..shared)?, rest };
-    let at = RowAt { page, tree, position: usize::from(place & ((1 << POSITION_BITS) - 1)), key };
+    let at = RowAt { page, tree, position: usize::from(place & ((1 << POSITION_BITS) - 1)) };
     let [first, second] = numbers.map(usize::from);
     let mut flagged = |number: u16| Some((c.take(usize::from(number & ((1 << FLAGS_AT) - 1)))?, number >> FLAGS_AT));
     let change = match op {
@@ -370,6 +425,6 @@ pub(super) fn decode<'a>(body: &'a [u8], place: SectionAt) -> Option<(RowAt<'a>,
         RowOp::Replace => RowChange::Replace { before: flagged(numbers[0])?, after: flagged(numbers[1])? },
         RowOp::Mark => RowChange::Mark { ghost: kind & GHOST_BIT != 0 },
     };
-    let next = SectionAt { at: body.len() - c.0.len(), before: before.and(page, tree, key_at, rest.len()) };
-    Some((at, change, next))
+    before.add(&at, key_at, rest.len());
+    Some((RowSection { at, key, change }, SectionAt { at: body.len() - c.0.len(), before }))
 }

@@ -8,7 +8,7 @@ use fastrand::Rng;
 
 use super::merge::{MergeLimits, Merger};
 use super::ops::{self, PageChange, PageChanges};
-use super::row_sections::{self, KeyBuffer, RowAt, RowChange, RowsBefore};
+use super::row_sections::{self, KeyBuffer, RowAt, RowChange, RowSection, RowsBefore};
 use super::search::LeafAt;
 use super::split::SplitOutcome;
 use super::{MAX_KEY, StructureChange, Tree};
@@ -126,9 +126,9 @@ impl<'a> Subject<'a> {
                 tree.split(self.pages, &mut self.rec, key, 0, value.len() + 64, &mut |_| true).expect(SOUND);
                 continue;
             }
-            let place = |page| RowAt { page, tree, position, key: key.into() };
+            let place = |page| RowAt { page, tree, position };
             let logged = self.log(&mut leaf, |rec, page| {
-                row_sections::put_insert(rec, &place(page), RowsBefore::NONE, (value, 0));
+                row_sections::put_insert(rec, &place(page), key, &mut RowsBefore::none(), (value, 0));
             });
             let lsn = match logged {
                 Ok(lsn) => lsn,
@@ -160,9 +160,9 @@ impl<'a> Subject<'a> {
             if !exact {
                 return leaf.release_unchanged();
             }
-            let place = |page| RowAt { page, tree, position, key: key.into() };
+            let place = |page| RowAt { page, tree, position };
             let logged = self.log(&mut leaf, |rec, page| {
-                row_sections::put_mark(rec, &place(page), RowsBefore::NONE, true);
+                row_sections::put_mark(rec, &place(page), key, &mut RowsBefore::none(), true);
             });
             let lsn = match logged {
                 Ok(lsn) => lsn,
@@ -385,16 +385,15 @@ fn threads_share_the_leaves_of_a_tree() {
     }
 }
 
-/// Decoded content of a section about a row: page, tree, position, key, and two byte strings.
-type RowSaid = (PageId, Tree, usize, Vec<u8>, Vec<u8>, Vec<u8>);
+/// Decoded content of a section about a row: location, key, and the value or the difference.
+type RowSaid = (RowAt, Vec<u8>, Vec<u8>);
 
 fn said(section: &PageChange<'_>) -> RowSaid {
-    let (at, first, second): (_, &[u8], &[u8]) = match *section {
-        PageChange::Row(at, RowChange::Insert { value, .. }) => (at, value, &[]),
-        PageChange::Row(at, RowChange::Patch { difference, .. }) => (at, difference, &[]),
-        _ => panic!("not written here: {section:?}"),
+    let PageChange::Row(RowSection { at, key, change }) = *section else { panic!("not written here: {section:?}") };
+    let (RowChange::Insert { value: bytes, .. } | RowChange::Patch { difference: bytes, .. }) = change else {
+        panic!("not written here: {section:?}")
     };
-    (at.page, at.tree, at.position, at.key.whole(&mut KeyBuffer::new()).to_vec(), first.to_vec(), second.to_vec())
+    (at, key.whole(&mut KeyBuffer::new()).to_vec(), bytes.to_vec())
 }
 
 /// Sections about rows omit fields that are equal in the preceding section. Each section must also be readable alone: redo
@@ -405,7 +404,7 @@ fn sections_about_rows_are_read_as_written_in_any_order() {
     for round in 0..500 {
         let mut rec = RecordBuf::new();
         rec.begin(RecordKind::Data, SlotId(1), Lsn::ZERO);
-        let (mut written, mut before) = (Vec::new(), RowsBefore::NONE);
+        let (mut written, mut before) = (Vec::new(), RowsBefore::none());
         for _ in 0..1 + rng.u64(..20) {
             let wide = if round % 3 == 0 { 1 << 24 } else { 0 };
             let tree = Tree { index: IndexId(7 + rng.u32(..2)), root: PageId(3) };
@@ -418,15 +417,15 @@ fn sections_about_rows_are_read_as_written_in_any_order() {
             let key: Vec<u8> = (0..rng.usize(..=longest)).map(|_| rng.u8(..letters)).collect();
             let mut bytes = |most: usize| (0..rng.usize(..=most)).map(|_| rng.u8(..)).collect::<Vec<_>>();
             let value = bytes([60, 600][round / 2 % 2]);
-            let at = RowAt { page, tree, position, key: key[..].into() };
+            let at = RowAt { page, tree, position };
             if value.len().is_multiple_of(2) {
-                before = row_sections::put_insert(&mut rec, &at, before, (&value, (round % 4) as u16));
-                written.push((page, tree, position, key, value, Vec::new()));
+                row_sections::put_insert(&mut rec, &at, &key, &mut before, (&value, (round % 4) as u16));
+                written.push((at, key, value));
             } else {
                 let new: Vec<u8> = bytes(0).into_iter().chain(value.iter().map(|byte| byte.rotate_left(3))).collect();
-                before = row_sections::put_patch(&mut rec, &at, before, 3, (&value, &new));
+                row_sections::put_patch(&mut rec, &at, &key, &mut before, 3, (&value, &new));
                 let difference = value.iter().zip(&new).map(|(before, after)| before ^ after).collect();
-                written.push((page, tree, position, key, difference, Vec::new()));
+                written.push((at, key, difference));
             }
         }
         let mut sections = PageChanges::new(rec.body());
@@ -455,18 +454,32 @@ fn sections_about_rows_are_read_as_written_in_any_order() {
 #[test]
 fn a_section_that_lacks_the_one_before_it_is_none() {
     let tree = Tree { index: IndexId(7), root: PageId(3) };
-    let row = |page| RowAt { page: PageId(page), tree, position: 0, key: b"key"[..].into() };
+    let row = |page| RowAt { page: PageId(page), tree, position: 0 };
     for (page, key) in [(10, "other"), (11, "other"), (12, "key")] {
         let mut rec = RecordBuf::new();
         rec.begin(RecordKind::Data, SlotId(1), Lsn::ZERO);
-        let first = RowAt { key: key.as_bytes().into(), ..row(page) };
-        let before = row_sections::put_insert(&mut rec, &first, RowsBefore::NONE, (b"value", 0));
+        let mut before = RowsBefore::none();
+        row_sections::put_insert(&mut rec, &row(page), key.as_bytes(), &mut before, (b"value", 0));
         let len = rec.body().len();
-        row_sections::put_insert(&mut rec, &row(10), before, (b"value", 0));
+        row_sections::put_insert(&mut rec, &row(10), b"key", &mut before, (b"value", 0));
         assert_eq!(PageChanges::new(rec.body()).count(), 2);
         let mut sections = PageChanges::new(&rec.body()[len..]);
         assert!(sections.next().is_none() && !sections.is_whole());
     }
+}
+
+/// Checks that a section with the bit that is always clear is refused.
+#[test]
+fn a_section_about_a_row_has_no_unknown_bit() {
+    let tree = Tree { index: IndexId(7), root: PageId(3) };
+    let mut rec = RecordBuf::new();
+    rec.begin(RecordKind::Data, SlotId(1), Lsn::ZERO);
+    let at = RowAt { page: PageId(10), tree, position: 0 };
+    row_sections::put_insert(&mut rec, &at, b"key", &mut RowsBefore::none(), (b"value", 0));
+    let mut body = rec.body().to_vec();
+    assert_eq!(PageChanges::new(&body).count(), 1);
+    body[0] |= 1 << 6;
+    assert_eq!(PageChanges::new(&body).count(), 0);
 }
 
 /// Checks with two trees of the same number that a leaf of the second tree is not accepted as a leaf of the first tree. Such

@@ -49,7 +49,7 @@ pub(crate) use kind::RecordKind;
 pub(crate) use reader::LogReader;
 #[cfg(feature = "testing")]
 pub(crate) use record::decode as decode_record;
-pub(crate) use record::{HEADER as RECORD_HEADER, MAX_RECORD, RecordBuf, RecordView};
+pub(crate) use record::{Difference, HEADER as RECORD_HEADER, MAX_RECORD, Piece, RecordBuf, RecordView};
 pub(crate) use room::AppendError;
 pub(crate) use segment::{LogFiles, is_name as is_segment_name, is_segment, is_unused as is_unused_segment};
 pub(crate) use throttle::LogBounds;

@@ -14,10 +14,10 @@
 //! A slot holds one transaction at a time. Its records are those from the first one, which has no record before it, to its
 //! commit or end. So the slot identifies the transaction.
 //!
-//! The checksum covers `slot` and `len`, the body and its padding, then word 1, then the record's own LSN. Fields that are known
-//! last are summed last, so that a record prepared early needs only two more instructions once its position is known. Bytes
-//! left over from an earlier use of a recycled segment are never a valid record, because they lie at another LSN. All numbers
-//! are little-endian.
+//! The checksum covers the body and its padding, then word 0 with zeros for the checksum, word 1, and the record's own LSN. The
+//! fields that are known last are summed last, so that a record prepared early needs only three more instructions once its
+//! position is known. Bytes left over from an earlier use of a recycled segment are never a valid record, because they lie at
+//! another LSN. All numbers are little-endian.
 //!
 //! A reader uses `lag` to distinguish the end of the log from a hole in it: see `reader`.
 
@@ -70,7 +70,7 @@ pub(crate) struct RecordBuf {
     prev: Lsn,
     /// Durable end of the log when the record was prepared.
     durable: Lsn,
-    /// Checksum of the slot, the length and the body; `None` until the record is prepared.
+    /// Checksum of the body; `None` until the record is prepared.
     prepared: Option<Crc>,
     end: Lsn,
 }
@@ -122,36 +122,26 @@ impl RecordBuf {
         self.used += bytes.len();
     }
 
-    /// Adds a head of two parts and then two pieces. A part consists of the first bytes of a word, lowest byte first, in the
-    /// number given with it.
+    /// Adds a head of two parts, then a key and a piece. A part consists of the first bytes of a word, lowest byte first, in the
+    /// number given with it. Returns the place of the key in the body.
     #[inline(always)]
-    pub(crate) fn put_pieces(&mut self, [first, second]: [(u64, usize); 2], pieces: [&[u8]; 2]) {
+    pub(crate) fn put_row(&mut self, [first, second]: [(u64, usize); 2], key: &[u8], piece: impl Piece) -> usize {
         debug_assert!(self.prepared.is_none(), "a prepared record does not change");
-        let bytes = first.1 + second.1 + pieces[0].len() + pieces[1].len();
-        let room = self.room(MOST_HEAD + pieces[0].len() + pieces[1].len());
+        let start = self.used;
+        let head_len = first.1 + second.1;
+        let room = self.room(MOST_HEAD + key.len() + piece.len());
         if let Some(head) = room.first_chunk_mut::<MOST_HEAD>() {
             // Whole words are copied, so that the compiler emits no call. The next part overwrites the unused bytes.
             let second_at = first.1 & 15;
             head[..8].copy_from_slice(&first.0.to_le_bytes());
             head[second_at..second_at + 8].copy_from_slice(&second.0.to_le_bytes());
         }
-        let (_, rest) = room.split_at_mut(first.1 + second.1);
-        let (place, rest) = rest.split_at_mut(pieces[0].len());
-        copy_few(place, pieces[0]);
-        copy_few(&mut rest[..pieces[1].len()], pieces[1]);
-        self.used += bytes;
-    }
-
-    /// Adds the exclusive or of two byte strings of equal length.
-    ///
-    /// # Panics
-    /// If the lengths differ.
-    #[inline(always)]
-    pub(crate) fn put_difference(&mut self, before: &[u8], after: &[u8]) {
-        debug_assert!(self.prepared.is_none(), "a prepared record does not change");
-        let room = self.room(after.len());
-        xor_few(&mut room[..after.len()], before, after);
-        self.used += after.len();
+        let (_, rest) = room.split_at_mut(head_len);
+        let (place, rest) = rest.split_at_mut(key.len());
+        copy_few(place, key);
+        piece.write(&mut rest[..piece.len()]);
+        self.used = start + head_len + key.len() + piece.len();
+        start + head_len - HEADER
     }
 
     /// Returns the unused part of the buffer, which has at least `bytes` bytes.
@@ -220,13 +210,6 @@ impl RecordBuf {
         &self.bytes[HEADER.min(end)..end]
     }
 
-    /// Returns the length in bytes of the body of a record under construction: the offset at which the next `put` writes.
-    #[inline(always)]
-    pub(crate) fn len(&self) -> usize {
-        debug_assert!(self.prepared.is_none(), "a prepared record does not change");
-        self.used - HEADER
-    }
-
     /// Returns the bytes from offset `at` of the body of a record under construction, which has at least `len` more.
     #[inline(always)]
     pub(crate) fn part(&self, at: usize, len: usize) -> &[u8] {
@@ -253,7 +236,7 @@ impl RecordBuf {
         let pad = extent(self.len) - self.len;
         self.room(8)[..8].fill(0);
         self.used += pad;
-        self.prepared = Some(begun(self.slot, self.len).bytes(&self.bytes[HEADER..self.used]));
+        self.prepared = Some(Crc::new().bytes(&self.bytes[HEADER..self.used]));
     }
 
     /// Returns the number of bytes that the prepared record takes in the stream.
@@ -274,22 +257,51 @@ impl RecordBuf {
         debug_assert!(distance < 1 << (u64::BITS - DISTANCE_AT), "the log is shorter than MAX_LOG");
         let lag = ((start.0 - self.durable.0) >> 3).min(FURTHER);
         let second = u64::from(self.kind) | lag << LAG_AT | distance << DISTANCE_AT;
-        let crc = self.prepared.unwrap_or_default().two_words([second, summed(start)]).finish();
-        let first = u64::from(crc) | slot_and_len(self.slot, self.len);
+        let slot_and_len = u64::from(self.slot.0) << SLOT_AT | (self.len as u64) << LEN_AT;
+        let crc = self.prepared.unwrap_or_default().words([slot_and_len, second, summed(start)]).finish();
+        let first = u64::from(crc) | slot_and_len;
         ([first.to_le(), second.to_le()], &self.bytes[HEADER..self.used])
     }
 }
 
-/// Returns the first word of a header without the checksum.
-#[inline]
-fn slot_and_len(slot: SlotId, len: usize) -> u64 {
-    u64::from(slot.0) << SLOT_AT | (len as u64) << LEN_AT
+/// Bytes of a record's body.
+pub(crate) trait Piece: Copy {
+    /// Returns the number of bytes.
+    fn len(self) -> usize;
+
+    /// Writes the bytes to a buffer of this length.
+    fn write(self, to: &mut [u8]);
 }
 
-/// Returns the state of the checksum before the body of a record.
-#[inline]
-fn begun(slot: SlotId, len: usize) -> Crc {
-    Crc::new().word(slot_and_len(slot, len))
+impl Piece for &[u8] {
+    #[inline(always)]
+    fn len(self) -> usize {
+        <[u8]>::len(self)
+    }
+
+    #[inline(always)]
+    fn write(self, to: &mut [u8]) {
+        copy_few(to, self);
+    }
+}
+
+/// The exclusive or of two byte strings of equal length. Writing panics if the lengths differ.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Difference<'a> {
+    pub(crate) before: &'a [u8],
+    pub(crate) after: &'a [u8],
+}
+
+impl Piece for Difference<'_> {
+    #[inline(always)]
+    fn len(self) -> usize {
+        self.after.len()
+    }
+
+    #[inline(always)]
+    fn write(self, to: &mut [u8]) {
+        xor_few(to, self.before, self.after);
+    }
 }
 
 /// A record as read from the log.
@@ -365,9 +377,10 @@ impl Claimed {
 pub(crate) fn decode(bytes: &[u8], lsn: Lsn) -> Option<RecordView<'_>> {
     let claimed = Claimed::of(bytes.get(..HEADER)?, lsn)?;
     let whole = bytes.get(..claimed.extent())?;
-    let body = begun(claimed.slot, claimed.len).bytes(&whole[HEADER..]);
-    let crc = body.two_words([le_u64(whole, 8), summed(lsn)]).finish();
-    let sound = crc.to_le_bytes() == whole[..4] || is_mutant(Mutant::SkipRecordCrc);
+    let [first, second] = [le_u64(whole, 0), le_u64(whole, 8)];
+    let slot_and_len = first >> SLOT_AT << SLOT_AT;
+    let crc = Crc::new().bytes(&whole[HEADER..]).words([slot_and_len, second, summed(lsn)]).finish();
+    let sound = crc == first as u32 || is_mutant(Mutant::SkipRecordCrc);
     sound.then(|| claimed.view(whole, lsn))
 }
 

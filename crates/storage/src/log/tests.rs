@@ -151,7 +151,7 @@ fn every_field_of_a_record_is_kept() {
     rec.put(b"abc");
     rec.put_u8(1);
     rec.put_u16(0x0203);
-    let at = rec.len();
+    let at = rec.body().len();
     rec.put_u16(0);
     rec.put_u32(0x0405_0607);
     rec.put_u64(0x0809_0A0B_0C0D_0E0F);

@@ -207,8 +207,8 @@ impl Txn<'_> {
             }
             leaf.mark_dirty_at(|| engine.log.tail());
             self.begin_record(RecordKind::Data);
-            let place = RowAt { page: leaf.frame().page_id(), tree, position, key: key.into() };
-            row_sections::put_insert(&mut self.slot.state().rec, &place, RowsBefore::NONE, (bytes, 0));
+            let place = RowAt { page: leaf.frame().page_id(), tree, position };
+            row_sections::put_insert(&mut self.slot.state().rec, &place, key, &mut RowsBefore::none(), (bytes, 0));
             let lsn = match self.append(leaf.page().lsn()) {
                 Ok(lsn) => lsn,
                 Err(refused) => {
@@ -265,11 +265,11 @@ impl Txn<'_> {
             leaf.mark_dirty_at(|| engine.log.tail());
             self.begin_record(RecordKind::Data);
             let id = leaf.frame().page_id();
-            let mut before = RowsBefore::NONE;
+            let mut before = RowsBefore::none();
             for n in 0..here {
                 let key = chain.chunk(number + n);
-                let place = RowAt { page: id, tree, position: first + n, key: key[..].into() };
-                before = row_sections::put_mark(&mut self.slot.state().rec, &place, before, true);
+                let place = RowAt { page: id, tree, position: first + n };
+                row_sections::put_mark(&mut self.slot.state().rec, &place, &key, &mut before, true);
             }
             let lsn = match self.append_several(leaf.page().lsn(), here) {
                 Ok(lsn) => lsn,

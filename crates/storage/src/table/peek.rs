@@ -391,7 +391,7 @@ impl Txn<'_> {
         }
         self.begin_record(RecordKind::Data);
         let mut differences = [(0, 0); TOGETHER];
-        let (mut before, mut sections) = (RowsBefore::NONE, 0);
+        let (mut before, mut sections) = (RowsBefore::none(), 0);
         for (i, ReplacementRow { key, row, .. }) in rows.iter().enumerate() {
             let (at, position) = places[i];
             let Some(leaf) = &leaves[at] else { continue };
@@ -404,9 +404,9 @@ impl Txn<'_> {
             }
             if from < to {
                 let page = leaf.frame().page_id();
-                let place = RowAt { page, tree: index.tree(), position, key: (*key).into() };
+                let place = RowAt { page, tree: index.tree(), position };
                 let bytes = (&old[from..to], &row[from..to]);
-                before = row_sections::put_patch(&mut self.slot.state().rec, &place, before, from, bytes);
+                row_sections::put_patch(&mut self.slot.state().rec, &place, key, &mut before, from, bytes);
                 sections += 1;
             }
         }

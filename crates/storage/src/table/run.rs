@@ -10,7 +10,7 @@ use super::scan::{ScanEnd, ScanSpec};
 use super::write::difference;
 use crate::base::bytes::{compare_few, copy_few};
 use crate::base::error::TxnError;
-use crate::base::ids::Lsn;
+use crate::base::ids::{Lsn, PageId};
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::sites::site;
 use crate::btree::group::{GROUP, KeyHint};
@@ -125,10 +125,11 @@ impl Txn<'_> {
         leaf.mark_dirty_at(|| self.engine.log.tail());
         self.begin_record(RecordKind::Data);
         let id = leaf.frame().page_id();
-        let mut before = RowsBefore::NONE;
-        for (i, (key, row)) in rows[..n].iter().enumerate() {
-            let place = RowAt { page: id, tree: index.tree(), position: position + i, key: (*key).into() };
-            before = row_sections::put_insert(&mut self.slot.state().rec, &place, before, (row, 0));
+        let mut before = RowsBefore::none();
+        let mut place = RowAt { page: id, tree: index.tree(), position };
+        for (key, row) in &rows[..n] {
+            row_sections::put_insert(&mut self.slot.state().rec, &place, key, &mut before, (row, 0));
+            place.position += 1;
         }
         let lsn = match self.append_several(leaf.page().lsn(), n) {
             Ok(lsn) => lsn,
@@ -260,17 +261,17 @@ impl Txn<'_> {
         self.begin_record(RecordKind::Data);
         let mut start = 0;
         let mut patches: [(u16, u16, u32, u16); MOST] = [(0, 0, 0, 0); MOST];
-        let (mut rows_before, mut n) = (RowsBefore::NONE, 0);
+        let (mut rows_before, mut n) = (RowsBefore::none(), 0);
         for i in range.clone() {
             let before = batch.value(i);
             let row = &after[start..start + before.len()];
             let (from, to) = difference(before, row);
             if from < to {
                 let position = batch.row(i).position;
-                let key = batch.key(i).into();
-                let place = RowAt { page: id, tree: index.tree(), position: usize::from(position), key };
+                let place = RowAt { page: id, tree: index.tree(), position: usize::from(position) };
                 let bytes = (&before[from..to], &row[from..to]);
-                rows_before = row_sections::put_patch(&mut self.slot.state().rec, &place, rows_before, from, bytes);
+                let rec = &mut self.slot.state().rec;
+                row_sections::put_patch(rec, &place, batch.key(i), &mut rows_before, from, bytes);
                 patches[n] = (position, from as u16, (start + from) as u32, (to - from) as u16);
                 n += 1;
             }
@@ -349,15 +350,14 @@ impl Txn<'_> {
         let (mut names, mut places) = ([LockName::NONE; TOGETHER], [None; TOGETHER]);
         self.look_for(index, keys, bytes_until(columns), &mut names, &mut places);
         self.engine.pool.points().at(&site::BEFORE_READ);
+        heads.resize(2 * len * keys.len(), 0);
         let mut spots = [(0, LeafSpot::NONE); TOGETHER];
         let mut n = 0;
         for (i, key) in keys.iter().enumerate() {
             let found = self.fetch_at(index, (names[i], key), places[i].as_ref(), columns)?;
             let Some(spot) = found else { continue };
             let Some((head, rest)) = self.slot.peek().before.split_at_checked(len) else { continue };
-            let start = heads.len();
-            heads.resize(start + 2 * len, 0);
-            let (before, after) = heads[start..].split_at_mut(len);
+            let (before, after) = heads[2 * len * n..][..2 * len].split_at_mut(len);
             copy_few(before, head);
             copy_few(after, head);
             change(i, after, rest);
@@ -449,18 +449,19 @@ impl Txn<'_> {
             after = after.max(leaf.page().lsn());
         }
         self.begin_record(RecordKind::Data);
-        let (mut before, mut sections) = (RowsBefore::NONE, 0);
+        let (mut before, mut sections) = (RowsBefore::none(), 0);
+        let mut place = RowAt { page: PageId::NONE, tree: index.tree(), position: 0 };
         let mut ranges = [(0, 0); TOGETHER];
         for (at, (i, spot)) in spots.iter().enumerate() {
-            let Some(leaf) = &leaves[leaf_of[at]] else { continue };
             let (old, new) = heads[2 * len * at..][..2 * len].split_at(len);
             let (from, to) = difference(old, new);
             ranges[at] = (from, to);
             if from < to {
-                let (page, position) = (leaf.frame().page_id(), usize::from(spot.position));
-                let place = RowAt { page, tree: index.tree(), position, key: keys[*i].into() };
+                place.page = engine.pool.frame(spot.frame).page_id();
+                place.position = usize::from(spot.position);
                 let bytes = (&old[from..to], &new[from..to]);
-                before = row_sections::put_patch(&mut self.slot.state().rec, &place, before, part_at + from, bytes);
+                let rec = &mut self.slot.state().rec;
+                row_sections::put_patch(rec, &place, keys[*i], &mut before, part_at + from, bytes);
                 sections += 1;
             }
         }

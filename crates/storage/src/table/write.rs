@@ -34,9 +34,19 @@ use crate::txn::transaction::Txn;
 #[inline]
 pub(crate) fn difference(before: &[u8], after: &[u8]) -> (usize, usize) {
     let len = before.len();
+    let differing = |a: &[u8; 16], b: &[u8; 16]| u128::from_le_bytes(*a) ^ u128::from_le_bytes(*b);
+    let differing_half = |a: &[u8; 8], b: &[u8; 8]| u128::from(u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b));
     match len {
-        8..=32 if len == after.len() => {
-            difference_in(before, after, [0, (len - 8).min(8), len.saturating_sub(16), len - 8])
+        8.. if len != after.len() => difference_of_many(before, after),
+        8..16 => {
+            let first = before.first_chunk().zip(after.first_chunk()).map_or(0, |(a, b)| differing_half(a, b));
+            let last = before.last_chunk().zip(after.last_chunk()).map_or(0, |(a, b)| differing_half(a, b));
+            difference_in(len, first, last << 64)
+        }
+        16..=32 => {
+            let first = before.first_chunk().zip(after.first_chunk()).map_or(0, |(a, b)| differing(a, b));
+            let last = before.last_chunk().zip(after.last_chunk()).map_or(0, |(a, b)| differing(a, b));
+            difference_in(len, first, last)
         }
         _ => difference_of_many(before, after),
     }
@@ -63,17 +73,19 @@ fn difference_of_many(before: &[u8], after: &[u8]) -> (usize, usize) {
     (from, to)
 }
 
-/// As [`difference`], for the words of 8 bytes at these offsets, which may overlap.
+/// As [`difference`], for rows of `len` bytes. `first` is the exclusive or of their first bytes, from the lowest bit; `last`
+/// that of their last bytes, up to the highest bit. The two cover the rows, and may overlap.
 #[inline(always)]
-fn difference_in<const N: usize>(before: &[u8], after: &[u8], places: [usize; N]) -> (usize, usize) {
-    let words = places.map(|at| match (before[at..].first_chunk::<8>(), after[at..].first_chunk::<8>()) {
-        (Some(a), Some(b)) => u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b),
-        _ => 0,
-    });
-    let Some(first) = words.iter().position(|word| *word != 0) else { return (before.len(), before.len()) };
-    let last = words.iter().rposition(|word| *word != 0).unwrap_or(first);
-    let from = places[first] + words[first].trailing_zeros() as usize / 8;
-    (from, places[last] + 8 - words[last].leading_zeros() as usize / 8)
+fn difference_in(len: usize, first: u128, last: u128) -> (usize, usize) {
+    const WIDTH: usize = size_of::<u128>();
+    let from = match (first, last) {
+        (0, 0) => return (len, len),
+        (0, _) => len + last.trailing_zeros() as usize / 8 - WIDTH,
+        _ => first.trailing_zeros() as usize / 8,
+    };
+    let to =
+        if last == 0 { WIDTH - first.leading_zeros() as usize / 8 } else { len - last.leading_zeros() as usize / 8 };
+    (from, to)
 }
 
 /// Returns the number of equal bytes at the end of two rows, rounded down to a multiple of 32.
@@ -199,8 +211,8 @@ impl<'db> Txn<'db> {
         }
         leaf.mark_dirty_at(|| self.engine.log.tail());
         self.begin_record(RecordKind::Data);
-        let place = RowAt { page: leaf.frame().page_id(), tree: index.tree(), position, key: key.into() };
-        row_sections::put_insert(&mut self.slot.state().rec, &place, RowsBefore::NONE, (row, flags));
+        let place = RowAt { page: leaf.frame().page_id(), tree: index.tree(), position };
+        row_sections::put_insert(&mut self.slot.state().rec, &place, key, &mut RowsBefore::none(), (row, flags));
         let lsn = match self.append(leaf.page().lsn()) {
             Ok(lsn) => lsn,
             Err(refused) => {
@@ -256,9 +268,9 @@ impl<'db> Txn<'db> {
         }
         leaf.mark_dirty_at(|| self.engine.log.tail());
         self.begin_record(RecordKind::Data);
-        let place = RowAt { page: leaf.frame().page_id(), tree: index.tree(), position, key: key.into() };
+        let place = RowAt { page: leaf.frame().page_id(), tree: index.tree(), position };
         let state = self.slot.state();
-        row_sections::put_replace(&mut state.rec, &place, (&state.before, was), after);
+        row_sections::put_replace(&mut state.rec, &place, key, (&state.before, was), after);
         let lsn = match self.append(leaf.page().lsn()) {
             Ok(lsn) => lsn,
             Err(refused) => {
@@ -448,11 +460,12 @@ impl<'db> Txn<'db> {
             leaf.mark_dirty_at(|| self.engine.log.tail());
             self.begin_record(RecordKind::Data);
             let state = self.slot.state();
-            let place = RowAt { page: leaf.frame().page_id(), tree: index.tree(), position, key: key.into() };
+            let place = RowAt { page: leaf.frame().page_id(), tree: index.tree(), position };
             row_sections::put_patch(
                 &mut state.rec,
                 &place,
-                RowsBefore::NONE,
+                key,
+                &mut RowsBefore::none(),
                 at + from,
                 (&state.before[from..to], &state.after[from..to]),
             );
@@ -548,8 +561,8 @@ impl<'db> Txn<'db> {
             let Some((mut leaf, position)) = self.latch_row(index, key, &mut spot)? else { continue };
             leaf.mark_dirty_at(|| self.engine.log.tail());
             self.begin_record(RecordKind::Data);
-            let place = RowAt { page: leaf.frame().page_id(), tree: index.tree(), position, key: key.into() };
-            row_sections::put_mark(&mut self.slot.state().rec, &place, RowsBefore::NONE, true);
+            let place = RowAt { page: leaf.frame().page_id(), tree: index.tree(), position };
+            row_sections::put_mark(&mut self.slot.state().rec, &place, key, &mut RowsBefore::none(), true);
             let lsn = match self.append(leaf.page().lsn()) {
                 Ok(lsn) => lsn,
                 Err(refused) => {

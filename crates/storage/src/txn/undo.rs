@@ -8,7 +8,7 @@ use crate::base::error::StorageError;
 use crate::base::ids::{Lsn, SlotId};
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::btree::ops::{self, PageChange, PageChanges};
-use crate::btree::row_sections::{self, KeyBuffer, RowAt, RowChange, RowsBefore};
+use crate::btree::row_sections::{self, KeyBuffer, RowAt, RowChange, RowSection, RowsBefore};
 use crate::btree::search::LeafAt;
 use crate::btree::{MAX_KEY, MAX_VALUE, StructureChange, Tree};
 use crate::buffer::frame::{Frame, FrameWrite};
@@ -157,12 +157,12 @@ impl<'a> Rollback<'a> {
     fn section(&mut self, section: &PageChange<'_>, next: UndoPosition) -> Result<(), StorageError> {
         let change = self.change;
         let mut buffer = KeyBuffer::new();
-        let PageChange::Row(row, row_change) = *section else {
+        let PageChange::Row(row) = *section else {
             // The other sections are redo-only.
             return Ok(());
         };
-        let (tree, key) = (row.tree, row.key.whole(&mut buffer));
-        let (longest, is_shorter) = match row_change {
+        let (tree, key) = (row.at.tree, row.key.whole(&mut buffer));
+        let (longest, is_shorter) = match row.change {
             RowChange::Replace { before: (before, _), after: (after, _), .. } => {
                 (before.len(), after.len() < before.len())
             }
@@ -172,7 +172,7 @@ impl<'a> Rollback<'a> {
             return Err(change.log.damaged_at(self.victim.last, "tells of a row that is too long"));
         }
         if is_mutant(Mutant::SkipIndexUndo)
-            && matches!(row_change, RowChange::Insert { value, .. } if !value.is_empty() && key.ends_with(value))
+            && matches!(row.change, RowChange::Insert { value, .. } if !value.is_empty() && key.ends_with(value))
         {
             // The section inserts an index entry: the entry's key ends with the row's key, which is the entry's value.
             return Ok(());
@@ -182,8 +182,8 @@ impl<'a> Rollback<'a> {
             let (position, exact) = (leaf.position, leaf.exact);
             let Some(leaf) = leaf.read.upgrade() else { continue };
             let ghost = exact && leaf.page().slot(position).is_ghost();
-            let at = RowAt { page: leaf.frame().page_id(), tree, position, key: key.into() };
-            let back = match row_change {
+            let at = RowAt { page: leaf.frame().page_id(), tree, position };
+            let back = match row.change {
                 _ if !exact => return Err(missing(change, tree, leaf)),
                 RowChange::Insert { .. } if ghost => return Err(missing(change, tree, leaf)),
                 RowChange::Insert { .. } => RowChange::Mark { ghost: true },
@@ -205,7 +205,7 @@ impl<'a> Rollback<'a> {
                     RowChange::Replace { before: after, after: before }
                 }
             };
-            match self.write(at, back, next, leaf) {
+            match self.write(RowSection { at, key: key.into(), change: back }, key, next, leaf) {
                 Ok(()) => {
                     self.shortened += u64::from(is_shorter);
                     return Ok(());
@@ -238,22 +238,21 @@ impl<'a> Rollback<'a> {
     /// Appends the compensation record, applies the change to the leaf, and unlatches the leaf.
     fn write(
         &mut self,
-        at: RowAt<'_>,
-        back: RowChange<'_>,
+        section: RowSection<'_>,
+        key: &[u8],
         next: UndoPosition,
         mut leaf: FrameWrite<'a>,
     ) -> Result<(), AppendError> {
         let log = self.change.log;
         self.rec.begin(RecordKind::Compensation, self.victim.slot, self.victim.last);
         self.rec.put_u64(next.encoded());
-        match back {
-            RowChange::Mark { ghost } => {
-                row_sections::put_mark(self.rec, &at, RowsBefore::NONE, ghost);
-            }
+        let at = &section.at;
+        match section.change {
+            RowChange::Mark { ghost } => row_sections::put_mark(self.rec, at, key, &mut RowsBefore::none(), ghost),
             RowChange::Patch { offset, difference } => {
-                row_sections::put_patch_back(self.rec, &at, offset, difference);
+                row_sections::put_patch_back(self.rec, at, key, offset, difference);
             }
-            RowChange::Replace { before, after } => row_sections::put_replace(self.rec, &at, before, after),
+            RowChange::Replace { before, after } => row_sections::put_replace(self.rec, at, key, before, after),
             RowChange::Insert { .. } => unreachable!("no compensation record inserts a row"),
         }
         leaf.mark_dirty_at(|| log.tail());
@@ -263,7 +262,7 @@ impl<'a> Rollback<'a> {
             self.victim.last = log.append_undo(self.change.slot, self.rec, leaf.page().lsn())?;
             self.victim.last
         };
-        let done = ops::apply(&PageChange::Row(at, back), &mut leaf.page_mut());
+        let done = ops::apply(&PageChange::Row(section), &mut leaf.page_mut());
         debug_assert!(done, "a section built for this page fits it");
         leaf.page_mut().set_lsn(lsn);
         self.change.pool.note_ghosts_of(&leaf);

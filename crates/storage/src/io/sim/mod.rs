@@ -283,7 +283,7 @@ impl DiskState {
     /// the call.
     fn enter(&mut self, call: Call, facts: [u64; 3], data: &[u8]) -> io::Result<Option<Fault>> {
         self.counts[call as usize] += 1;
-        self.trace = facts.iter().fold(self.trace.word(call as u64), |crc, fact| crc.word(*fact)).bytes(data);
+        self.trace = self.trace.words([call as u64]).words(facts).bytes(data);
         if let Some(left) = &mut self.power {
             if *left == 0 {
                 return Err(io::Error::other("the power is off"));
