@@ -195,6 +195,7 @@ pub use base::error::{CopyError, LockHolder, LogHolder, OpenError, StorageError,
 pub use base::hook::{BlockReason, Hook, Operation, OperationKind, ThreadHook, WaitToken, thread_number};
 pub use base::ids::{Age, IndexId, Lsn, PAGE_SIZE, PageId, TxnId};
 pub use base::sites::{PointKind, PointSite, points};
+pub use base::waits::Wait;
 pub use db::bulk::{BulkLoad, BulkPart, Part};
 pub use db::compact::Compacted;
 pub use db::copy::{Copied, Copying};
@@ -216,6 +217,7 @@ pub use io::topology::Nodes;
 pub use recovery::progress::{Recovery, RecoveryPass};
 pub use table::codec::{BorrowedKey, Codec, Columns, Key, Row};
 pub use table::contended::TableContention;
+pub use table::waits::{TableWaits, Waits};
 
 #[cfg(feature = "testing")]
 #[doc(hidden)]

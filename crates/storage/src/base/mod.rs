@@ -26,3 +26,4 @@ pub(crate) mod sites;
 #[cfg_attr(any(loom, shuttle), allow(dead_code))]
 pub(crate) mod stop;
 pub(crate) mod sync;
+pub(crate) mod waits;

@@ -87,7 +87,7 @@ impl AllocatorState {
 
 /// Latches the allocator's page exclusively if it is in memory. The caller may hold other latches.
 pub(super) fn latch_space(change: StructureChange<'_>) -> Option<FrameWrite<'_>> {
-    let space = change.pool.get(SPACE_PAGE)?.write();
+    let space = change.pool.get(SPACE_PAGE)?.write(change.pool.latches());
     if space.frame().page_id() == SPACE_PAGE {
         return Some(space);
     }
@@ -216,7 +216,7 @@ pub(crate) fn forget_unused(pool: &BufferPool) -> Result<bool, StorageError> {
     const PIECE: u32 = 4096;
     let mut above = pool.file_pages();
     loop {
-        let space = pool.get_or_load(SPACE_PAGE)?.write();
+        let space = pool.get_or_load(SPACE_PAGE)?.write(pool.latches());
         if space.frame().page_id() != SPACE_PAGE {
             space.release_unchanged();
             continue;
@@ -448,7 +448,7 @@ impl<'a> AllocatedPages<'a> {
         match self.change.pool.get(id) {
             // A page of the free list that is in memory keeps its frame.
             Some(frame) => {
-                let write = frame.write();
+                let write = frame.write(self.change.pool.latches());
                 if frame.page_id() == id {
                     write
                 } else {

@@ -97,13 +97,31 @@ impl Frame {
     /// Begins a read of the page.
     #[inline]
     pub(crate) fn read(&self, latching: &Latching) -> FrameRead<'_> {
-        FrameRead { frame: self, guard: ReadGuard::new(&self.latch, latching) }
+        let guard = match ReadGuard::optimistic(&self.latch, latching) {
+            Some(guard) => guard,
+            None => self.read_slow(latching),
+        };
+        FrameRead { frame: self, guard }
+    }
+
+    /// Begins a read that needs a share, or that a writer delays.
+    #[inline(never)]
+    fn read_slow(&self, latching: &Latching) -> ReadGuard<'_> {
+        ReadGuard::try_new(&self.latch, latching)
+            .unwrap_or_else(|| self.during(latching, || ReadGuard::new(&self.latch, latching)))
     }
 
     /// Waits for the exclusive latch and takes it.
-    pub(crate) fn write(&self) -> FrameWrite<'_> {
-        self.latch.lock_exclusive();
+    pub(crate) fn write(&self, latching: &Latching) -> FrameWrite<'_> {
+        if !self.latch.try_lock_exclusive() {
+            self.during(latching, || self.latch.lock_exclusive());
+        }
         FrameWrite::new(self)
+    }
+
+    /// Runs a wait for this frame's latch and counts it for the index of the page.
+    fn during<T>(&self, latching: &Latching, wait: impl FnOnce() -> T) -> T {
+        latching.waits().during(wait, || self.bytes().index())
     }
 
     /// Takes the exclusive latch if it is free.
@@ -150,10 +168,11 @@ impl Frame {
         unsafe { &mut *self.page.get().cast() }
     }
 
-    /// Returns the current version of the latch, for an optimistic read. See [`crate::latch`].
+    /// Returns the current version of the latch, for an optimistic read, or [`Version::NEVER`] if a writer holds the latch. See
+    /// [`crate::latch`].
     #[inline]
     pub(crate) fn latch_version(&self) -> Version {
-        self.latch.optimistic()
+        self.latch.try_optimistic().unwrap_or(Version::NEVER)
     }
 
     /// Prefetches the cache lines that a search reads first: latch and header, hints, the first slots.

@@ -322,7 +322,7 @@ impl PageClaim<'_> {
         }
         if let Some(free) = self.free.take() {
             // Only threads that found this frame while it held another page can be waiting for this latch.
-            let write = free.frame().write();
+            let write = free.frame().write(&pool.latching);
             if pool.table.publish(id, free.index()) {
                 let frame = free.frame();
                 frame.set_page_id(id);

@@ -31,6 +31,7 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
+use crate::base::clock::Clock;
 use crate::base::sync::plain::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::cell::Cell;
 use std::ops::Range;
@@ -123,6 +124,8 @@ pub(crate) struct PoolOptions {
     pub(crate) home_chunk: usize,
     /// True if a simulation numbers the threads, so that a run can be repeated.
     pub(crate) simulated: bool,
+    /// Clock of the waits for latches.
+    pub(crate) clock: Clock,
 }
 
 impl PoolOptions {
@@ -143,6 +146,7 @@ impl PoolOptions {
             shard_frames: SHARD_FRAMES,
             home_chunk: homes::CHUNK,
             simulated: false,
+            clock: Clock::machine(),
         }
     }
 }
@@ -260,7 +264,7 @@ impl BufferPool {
             frames,
             shortcuts,
             due,
-            latching: Latching::new(options.latches, options.promote_at),
+            latching: Latching::new(options.latches, options.promote_at, options.clock.clone()),
             contention: LeafContention::new(options.contended_at),
             points: Points::new(&hook, options.latches),
             reserve_low: reserve_high / 2,

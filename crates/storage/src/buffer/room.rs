@@ -86,7 +86,7 @@ impl<'a> ReservedFrames<'a> {
             match pool.table.place(id) {
                 None => panic!("page {id} cannot be created: the table ends before it"),
                 Some(Residency::Frame(index)) => {
-                    let write = pool.frames.as_slice()[index as usize].write();
+                    let write = pool.frames.as_slice()[index as usize].write(&pool.latching);
                     if write.frame().page_id() == id {
                         return begin(write, id);
                     }
@@ -94,7 +94,7 @@ impl<'a> ReservedFrames<'a> {
                 }
                 Some(Residency::Absent(entry) | Residency::Loading(entry) | Residency::Withheld(entry)) => {
                     let free = self.frames.last().expect("a reservation of fewer pages than were created");
-                    let write = free.frame().write();
+                    let write = free.frame().write(&pool.latching);
                     if !pool.table.install(id, entry, free.index()) {
                         write.release_unchanged();
                         continue;

@@ -16,6 +16,7 @@ use crate::base::hook::BlockReason;
 use crate::base::ids::{Lsn, PAGE_SIZE, SlotId};
 use crate::base::poison::Poison;
 use crate::base::sync::Mutex;
+use crate::base::waits::Wait;
 use crate::btree::extent;
 use crate::btree::ops;
 use crate::btree::space::SPACE_PAGE;
@@ -33,6 +34,7 @@ use crate::table::contended::TableContention;
 use crate::table::declared::Declared;
 use crate::table::index::AccessMode;
 use crate::table::info::TableInfo;
+use crate::table::waits::Waits;
 use crate::txn::active::{SYSTEM_SLOTS, Slots, SystemPurpose};
 use crate::txn::engine::Engine;
 
@@ -129,6 +131,7 @@ impl Database {
             // write every log byte twice.
             zero_segments: false,
             reader_bytes: options.reader_bytes,
+            clock: options.clock.clone(),
             ..LogOptions::default()
         };
         let mut on_recovery = options.on_recovery.take();
@@ -167,6 +170,7 @@ impl Database {
                 memory,
                 homes: options.frame_homes,
                 simulated: options.clock.is_simulated(),
+                clock: options.clock.clone(),
                 shard_frames: options.shard_frames.unwrap_or(shared.shard_frames),
                 home_chunk: options.shard_frames.map_or(shared.home_chunk, |frames| (frames / 4).max(1)),
                 ..shared
@@ -246,6 +250,7 @@ impl Database {
                 timeout: options.lock_timeout,
                 seed: database,
                 name_bits: options.lock_name_bits,
+                clock: options.clock.clone(),
                 ..LockOptions::default()
             },
             Arc::clone(&options.hook),
@@ -426,6 +431,19 @@ impl Database {
     /// at zero when a table is first used.
     pub fn contention(&self) -> Vec<TableContention> {
         self.catalog.contention()
+    }
+
+    /// Returns the waits for locks, for latches and for the log since the database was opened.
+    pub fn waits(&self) -> Waits {
+        let (engine, locks) = (&self.engine, self.engine.locks.stats());
+        let (latches, log) = (engine.pool.latches().waits(), engine.log.waits());
+        Waits {
+            lock: Wait { count: locks.waits, ns: locks.wait_ns },
+            latch: latches.total(),
+            log_room: log.room.read(),
+            log_place: log.place.read(),
+            tables: self.catalog.waits(&engine.locks, latches),
+        }
     }
 
     /// Returns the page latch kind with which the database was opened.

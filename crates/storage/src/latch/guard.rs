@@ -2,7 +2,8 @@
 
 use super::share::Share;
 use super::superlatch::Promotion;
-use super::{Latch, Version};
+use super::{Latch, LatchWaits, Version};
+use crate::base::clock::Clock;
 use crate::base::config::LatchKind;
 
 /// Latch kind of a database, with the settings and counters of its superlatches.
@@ -10,17 +11,32 @@ use crate::base::config::LatchKind;
 pub(crate) struct Latching {
     kind: LatchKind,
     promotion: Promotion,
+    waits: LatchWaits,
 }
 
 impl Latching {
     /// Creates the state for a latch kind. `promote_at`: number of reads that make a latch hot, under [`LatchKind::Super`].
-    pub(crate) fn new(kind: LatchKind, promote_at: u16) -> Latching {
-        Latching { kind, promotion: Promotion { promote_at, ..Promotion::default() } }
+    /// `clock`: clock of the waits.
+    pub(crate) fn new(kind: LatchKind, promote_at: u16, clock: Clock) -> Latching {
+        Latching { kind, promotion: Promotion { promote_at, ..Promotion::default() }, waits: LatchWaits::new(clock) }
+    }
+
+    /// Returns true if readers take no share.
+    #[inline]
+    fn is_optimistic(&self) -> bool {
+        // An optimistic read is a data race by the language's definition: see `page::access`.
+        let no_races = cfg!(any(miri, race_free));
+        self.kind == LatchKind::Optimistic && !no_races
     }
 
     /// Returns the latch kind.
     pub(crate) fn kind(&self) -> LatchKind {
         self.kind
+    }
+
+    /// Returns the counters of waits for latches.
+    pub(crate) fn waits(&self) -> &LatchWaits {
+        &self.waits
     }
 
     /// Returns the superlatch counters.
@@ -47,12 +63,28 @@ pub(crate) struct ReadGuard<'a> {
 }
 
 impl<'a> ReadGuard<'a> {
-    /// Begins a read under the latch kind of the database.
-    #[inline]
+    /// Begins an optimistic read, if readers take no share and no writer holds the latch.
+    #[inline(always)]
+    pub(crate) fn optimistic(latch: &'a Latch, latching: &Latching) -> Option<ReadGuard<'a>> {
+        if !latching.is_optimistic() {
+            return None;
+        }
+        latch.try_optimistic().map(|version| ReadGuard { latch, version, share: None })
+    }
+
+    /// Begins a read under the latch kind of the database, if it need not wait for another thread.
+    pub(crate) fn try_new(latch: &'a Latch, latching: &Latching) -> Option<ReadGuard<'a>> {
+        let held = match latching.kind {
+            LatchKind::Optimistic if latching.is_optimistic() => return ReadGuard::optimistic(latch, latching),
+            LatchKind::Optimistic | LatchKind::Plain => latch.try_lock_shared(),
+            LatchKind::Super => latch.try_lock_super(&latching.promotion),
+        };
+        held.map(|(share, version)| ReadGuard { latch, version, share: Some(share) })
+    }
+
+    /// Begins a read under the latch kind of the database. Waits for a writer.
     pub(crate) fn new(latch: &'a Latch, latching: &Latching) -> ReadGuard<'a> {
-        // An optimistic read is a data race by the language's definition: see `page::access`.
-        let no_races = cfg!(any(miri, race_free));
-        if latching.kind == LatchKind::Optimistic && !no_races {
+        if latching.is_optimistic() {
             return ReadGuard { latch, version: latch.optimistic(), share: None };
         }
         let (share, version) = match latching.kind {

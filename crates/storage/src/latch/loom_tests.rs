@@ -10,6 +10,7 @@ use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
 
 use super::*;
+use crate::base::clock::Clock;
 use crate::base::config::LatchKind;
 
 /// A page of two words that are equal whenever no writer holds the latch.
@@ -223,7 +224,7 @@ fn write(page: &Page) {
 /// Runs a model with superlatches. If `promoted` is true, the latch is promoted before `f` runs.
 fn super_model(promoted: bool, f: impl Fn(&Arc<Page>, &Arc<Latching>) + Sync + Send + 'static) {
     model(move |page| {
-        let latching = Arc::new(Latching::new(LatchKind::Super, 1));
+        let latching = Arc::new(Latching::new(LatchKind::Super, 1, Clock::machine()));
         if promoted {
             read_super(page, &latching);
             assert!(page.latch.is_promoted());

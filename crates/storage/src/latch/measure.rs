@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Latch, Latching, PROMOTE_AT, ReadGuard, provide_words};
+use crate::base::clock::Clock;
 use crate::base::config::LatchKind;
 use crate::base::lines::SharedLines;
 
@@ -36,7 +37,7 @@ impl MeasuredPage {
     pub fn cold(kind: LatchKind, promote_at: u16, words: usize) -> MeasuredPage {
         provide_words(words);
         let page = std::array::from_fn(|_| AtomicU64::new(0));
-        MeasuredPage { latch: Latch::default(), page, latching: Latching::new(kind, promote_at) }
+        MeasuredPage { latch: Latch::default(), page, latching: Latching::new(kind, promote_at, Clock::machine()) }
     }
 
     /// Reads the whole page under its latch, word by word, with pauses between the words. Repeats the read until no write

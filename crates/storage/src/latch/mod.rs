@@ -6,6 +6,7 @@ pub(crate) mod measure;
 mod share;
 mod stats;
 mod superlatch;
+mod waits;
 mod words;
 
 #[cfg(all(test, loom))]
@@ -24,6 +25,7 @@ pub(crate) use self::guard::{Latching, ReadGuard};
 pub(crate) use self::share::Share;
 pub(crate) use self::stats::LatchStats;
 pub(crate) use self::superlatch::PROMOTE_AT;
+pub(crate) use self::waits::LatchWaits;
 #[cfg(feature = "measure")]
 pub(crate) use self::words::lines as reader_words;
 pub(crate) use self::words::{MOST_WORDS, provide as provide_words};
@@ -75,6 +77,13 @@ impl Latch {
     pub(crate) fn optimistic(&self) -> Version {
         let word = self.word.load(Ordering::Acquire);
         if word & EXCLUSIVE == 0 { Version(word & VERSION_MASK) } else { self.optimistic_slow() }
+    }
+
+    /// Returns the latch's version if no writer holds the latch.
+    #[inline]
+    pub(crate) fn try_optimistic(&self) -> Option<Version> {
+        let word = self.word.load(Ordering::Acquire);
+        (word & EXCLUSIVE == 0).then_some(Version(word & VERSION_MASK))
     }
 
     #[cold]
@@ -222,8 +231,7 @@ impl Latch {
         if is_open { self.try_share_promoted(word, words::background_row()) } else { None }
     }
 
-    /// Acquires a share if no writer holds the latch.
-    #[cfg(all(test, not(any(loom, shuttle))))]
+    /// Acquires a share if no writer holds the latch and no other reader acquires one at the same time.
     pub(crate) fn try_lock_shared(&self) -> Option<(Share<'_>, Version)> {
         let word = self.word.load(Ordering::Relaxed);
         self.try_share_plain(word).or_else(|| self.try_share_in_background(word))

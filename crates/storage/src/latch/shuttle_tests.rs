@@ -10,6 +10,7 @@ use shuttle::sync::atomic::{AtomicU64, Ordering};
 use shuttle::thread;
 
 use super::*;
+use crate::base::clock::Clock;
 use crate::base::config::LatchKind;
 use crate::db::shuttle_tests::schedules;
 
@@ -59,7 +60,7 @@ impl Page {
 fn model(promoted: bool, workers: &'static [fn(&[Page; 2], &Latching)]) {
     schedules(move || {
         let pages: Arc<[Page; 2]> = Arc::default();
-        let latching = Arc::new(Latching::new(LatchKind::Super, 1));
+        let latching = Arc::new(Latching::new(LatchKind::Super, 1, Clock::machine()));
         if promoted {
             pages[0].read(&latching);
             assert!(pages[0].latch.is_promoted());

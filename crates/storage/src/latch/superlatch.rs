@@ -135,40 +135,50 @@ impl Latch {
     /// is hot. Returns the version that is valid while the share is held.
     #[inline(never)]
     pub(crate) fn lock_super(&self, promotion: &Promotion) -> (Share<'_>, Version) {
-        let word = self.word.load(Ordering::Relaxed);
-        if is_open_and_promoted(word)
-            && let Some(held) = self.try_share_promoted(word, words::own_row())
-        {
-            return held;
-        }
-        self.lock_counting(promotion)
-    }
-
-    /// Slow path of `Latch::lock_super`, for a latch that is not promoted or that a writer holds.
-    #[inline(never)]
-    fn lock_counting(&self, promotion: &Promotion) -> (Share<'_>, Version) {
         let (mut backoff, mut is_counted) = (Backoff::default(), false);
         loop {
-            let word = self.word.load(Ordering::Relaxed);
-            if is_open_and_promoted(word) {
-                if let Some(held) = self.try_share_promoted(word, words::own_row()) {
-                    return held;
-                }
-            } else if word & EXCLUSIVE == 0 {
-                // A read counts once, regardless of the number of attempts.
-                let is_hot = !std::mem::replace(&mut is_counted, true) && {
-                    count_towards_epoch();
-                    self.heat.count(Version(word & VERSION_MASK), promotion.promote_at)
-                };
-                if is_hot && let Some(held) = self.promote(promotion) {
-                    return held;
-                }
-                if let Some(held) = self.try_share_plain(word) {
-                    return held;
-                }
+            if let Some(held) = self.try_share_super(promotion, &mut is_counted) {
+                return held;
             }
             backoff.pause();
         }
+    }
+
+    /// Acquires a share as [`Latch::lock_super`], but fails if a writer holds the latch, or if another reader acquires a
+    /// share at the same time.
+    #[inline(never)]
+    pub(crate) fn try_lock_super(&self, promotion: &Promotion) -> Option<(Share<'_>, Version)> {
+        self.try_share_super(promotion, &mut false)
+    }
+
+    #[inline(always)]
+    fn try_share_super(&self, promotion: &Promotion, is_counted: &mut bool) -> Option<(Share<'_>, Version)> {
+        let word = self.word.load(Ordering::Relaxed);
+        if is_open_and_promoted(word) {
+            return self.try_share_promoted(word, words::own_row());
+        }
+        self.try_share_counting(word, promotion, is_counted)
+    }
+
+    /// Acquires a share of a latch that was not promoted. Counts the read, unless an earlier attempt has counted it.
+    #[inline(never)]
+    fn try_share_counting(
+        &self,
+        word: u64,
+        promotion: &Promotion,
+        is_counted: &mut bool,
+    ) -> Option<(Share<'_>, Version)> {
+        if word & (EXCLUSIVE | PROMOTED) != 0 {
+            return None;
+        }
+        let is_hot = !std::mem::replace(is_counted, true) && {
+            count_towards_epoch();
+            self.heat.count(Version(word & VERSION_MASK), promotion.promote_at)
+        };
+        if is_hot && let Some(held) = self.promote(promotion) {
+            return Some(held);
+        }
+        self.try_share_plain(word)
     }
 
     /// Counts the caller in the word of `row`. Returns `None` if the latch's word has changed since `word` was loaded.

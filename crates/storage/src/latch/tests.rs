@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use super::*;
+use crate::base::clock::Clock;
 use crate::base::config::LatchKind;
 use crate::base::latches::assert_none_held;
 
@@ -39,7 +40,8 @@ fn shares_do_not_disturb_optimistic_readers_and_keep_writers_out() {
 fn the_latches_a_thread_holds_are_counted() {
     // The test runs in a separate thread, because other tests leak latches that they hold, and may run on the same thread.
     std::thread::spawn(|| {
-        let (a, b, plain) = (Latch::default(), Latch::default(), Latching::new(LatchKind::Plain, PROMOTE_AT));
+        let (a, b, plain) =
+            (Latch::default(), Latch::default(), Latching::new(LatchKind::Plain, PROMOTE_AT, Clock::machine()));
         assert_none_held("the start");
         a.lock_exclusive();
         let share = ReadGuard::new(&b, &plain);
@@ -91,7 +93,7 @@ impl Cell {
 
 #[test]
 fn exclusive_is_exclusive_between_threads() {
-    for latching in [Latching::new(LatchKind::Plain, PROMOTE_AT), superlatches(1), superlatches(3)] {
+    for latching in [Latching::new(LatchKind::Plain, PROMOTE_AT, Clock::machine()), superlatches(1), superlatches(3)] {
         let (cell, latching) = (&Cell::default(), &latching);
         let rounds: u64 = if cfg!(miri) { 50 } else { 20_000 };
         std::thread::scope(|s| {
@@ -117,7 +119,7 @@ fn exclusive_is_exclusive_between_threads() {
 /// Returns latch settings with superlatches that are promoted after `promote_at` reads.
 fn superlatches(promote_at: u16) -> Latching {
     provide_words(2);
-    Latching::new(LatchKind::Super, promote_at)
+    Latching::new(LatchKind::Super, promote_at, Clock::machine())
 }
 
 #[test]
@@ -246,7 +248,7 @@ proptest::proptest! {
     #[cfg_attr(miri, ignore = "takes long")]
     fn any_kind_of_share_is_a_count_of_readers(steps in steps(), promote_at in 1..6_u16, is_super: bool) {
         let kind = if is_super { LatchKind::Super } else { LatchKind::Plain };
-        let (latch, latching) = (Latch::default(), Latching::new(kind, promote_at));
+        let (latch, latching) = (Latch::default(), Latching::new(kind, promote_at, Clock::machine()));
         let (mut held, mut writes) = (Vec::new(), 0_u64);
         for step in steps {
             match step {

@@ -22,9 +22,11 @@ use std::ops::Range;
 use std::time::Duration;
 
 use crate::base::arena::PageSize;
+use crate::base::clock::Clock;
 use crate::base::error::LockHolder;
 use crate::base::hook::Hook;
 use crate::base::ids::{IndexId, SlotId};
+use crate::base::waits::Wait;
 
 pub(crate) use insert::InsertCheck;
 #[cfg(test)]
@@ -45,7 +47,7 @@ use wait::OwnerSlot;
 pub(crate) const DENSE_TABLES: usize = if cfg!(debug_assertions) { 16 } else { 1024 };
 
 /// Sizes and limits of a lock table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct LockOptions {
     /// Number of buckets of the hash table of record locks, rounded up to a power of two. Each bucket takes 8 bytes.
     pub(crate) buckets: usize,
@@ -65,6 +67,8 @@ pub(crate) struct LockOptions {
     pub(crate) seed: u64,
     /// Number of hashed bits of a lock name.
     pub(crate) name_bits: u32,
+    /// Clock of the waits.
+    pub(crate) clock: Clock,
 }
 
 impl Default for LockOptions {
@@ -79,6 +83,7 @@ impl Default for LockOptions {
             timeout: None,
             seed: 1,
             name_bits: NAME_BITS,
+            clock: Clock::machine(),
         }
     }
 }
@@ -227,6 +232,11 @@ impl LockTable {
             sum += slot.counters.read();
         }
         sum
+    }
+
+    /// Returns the waits for locks in one table.
+    pub(crate) fn waits_of(&self, table: u32) -> Wait {
+        self.tables.of(table).counters.waits.read()
     }
 
     /// Returns the values of the counters of one table.

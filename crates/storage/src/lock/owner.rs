@@ -416,7 +416,10 @@ impl LockOwner {
     /// Waits for the pending request. Returns the result of the wait.
     #[cold]
     pub(super) fn finish_wait(&mut self) -> Result<Acquired, LockRefusal> {
-        self.count_wait();
+        let clock = &self.locks.options.clock;
+        let (table, begin_ns) = (self.pending_table(), clock.now_ns());
+        self.shared().counters.waits.increment();
+        self.locks.tables.of(table).counters.waits.begin();
         if !is_mutant(Mutant::SkipDeadlockSearch) {
             self.locks.resolve_deadlocks(self.slot);
         }
@@ -427,15 +430,13 @@ impl LockOwner {
             // The wait has ended: this thread has ended it, or an earlier grant has, whose wake has not arrived yet.
             outcome = self.shared().block(&*self.locks.hook, None);
         }
+        let ns = clock.now_ns().saturating_sub(begin_ns);
+        self.shared().counters.wait_ns.add(ns);
+        self.locks.tables.of(table).counters.waits.end(ns);
         self.note_outcome(outcome).map_err(|error| match error {
             LockRefusal::TimedOut { .. } => LockRefusal::TimedOut { holder },
             other => other,
         })
-    }
-
-    fn count_wait(&self) {
-        self.shared().counters.waits.increment();
-        self.locks.tables.of(self.pending_table()).counters.waits.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Updates the owner's own data after a wait with this outcome. Returns the result of the request.

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use crossbeam::utils::CachePadded;
 
 use crate::base::arena::PageSize;
+use crate::base::clock::Clock;
 use crate::base::error::StorageError;
 use crate::base::fault::{FaultKind, should_fail};
 use crate::base::hook::Hook;
@@ -30,6 +31,7 @@ use crate::base::ids::{Lsn, SlotId};
 use crate::base::poison::Poison;
 use crate::base::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use crate::base::sync::{Mutex, yield_now};
+use crate::base::waits::WaitCounter;
 use crate::io::{Disk, read_up_to_at};
 
 use blocks::BlockWriter;
@@ -86,6 +88,8 @@ pub(crate) struct LogOptions {
     pub(crate) reader_bytes: usize,
     /// Id of the database, in the header of every segment.
     pub(crate) database: u64,
+    /// Clock of the waits for room.
+    pub(crate) clock: Clock,
 }
 
 impl Default for LogOptions {
@@ -101,6 +105,7 @@ impl Default for LogOptions {
             zero_segments: true,
             reader_bytes: segment::PIECE,
             database: 0,
+            clock: Clock::machine(),
         }
     }
 }
@@ -120,6 +125,15 @@ pub(crate) struct LogStats {
     pub(crate) segments: u64,
     /// Number of the segments made ready that were recycled.
     pub(crate) recycled: u64,
+}
+
+/// Counters of waits of appends.
+#[derive(Debug, Default)]
+pub(crate) struct LogWaits {
+    /// Waits for room in the files: for a segment, or for a cut of the log.
+    pub(crate) room: WaitCounter,
+    /// Waits for a place in the ring.
+    pub(crate) place: WaitCounter,
 }
 
 /// The log of one open database.
@@ -157,6 +171,7 @@ pub(crate) struct Log {
     opened_at: u64,
     record_limit: u64,
     flushes: AtomicU64,
+    waits: LogWaits,
 }
 
 impl Log {
@@ -235,6 +250,7 @@ impl Log {
             opened_at: at,
             record_limit: (ring.capacity() / 4).min(MAX_RECORD as u64),
             flushes: AtomicU64::new(0),
+            waits: LogWaits::default(),
             ring,
             options,
         };
@@ -415,6 +431,11 @@ impl Log {
     /// here in spite of latches, because nothing else would end the wait; debug builds assert that this does not happen.
     #[cold]
     fn wait_for_room(&self, slot: SlotId, start: u64, end: u64) -> Result<(), StorageError> {
+        self.waits.place.during(&self.options.clock, || self.write_until_room(slot, start, end))
+    }
+
+    /// Body of [`Log::wait_for_room`].
+    fn write_until_room(&self, slot: SlotId, start: u64, end: u64) -> Result<(), StorageError> {
         const PIECE: u64 = 1 << 20;
         self.reserve.announce_exact(slot, start);
         while end > self.written.load(Ordering::Acquire) + self.ring.capacity() {
@@ -430,6 +451,11 @@ impl Log {
             }
         }
         Ok(())
+    }
+
+    /// Returns the counters of waits of appends.
+    pub(crate) fn waits(&self) -> &LogWaits {
+        &self.waits
     }
 
     /// Reads the record at `lsn`, from the ring if it is still there, otherwise from the files. `lsn` is the start of a

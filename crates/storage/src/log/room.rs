@@ -49,8 +49,12 @@ impl AppendError {
     #[inline(never)]
     pub(crate) fn make_room(self, log: &Log) -> Result<(), StorageError> {
         match self {
-            AppendError::NoRoom { slot, bytes, for_undo: false } => log.make_room(slot, bytes),
-            AppendError::NoRoom { bytes, for_undo: true, .. } => log.make_room_for_undo(bytes),
+            AppendError::NoRoom { slot, bytes, for_undo } => {
+                log.waits.room.during(&log.options.clock, || match for_undo {
+                    false => log.make_room(slot, bytes),
+                    true => log.make_room_for_undo(bytes),
+                })
+            }
             AppendError::Failed(error) => Err(error),
         }
     }

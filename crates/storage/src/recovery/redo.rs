@@ -412,7 +412,7 @@ impl<'a> RedoWorker<'a> {
         loop {
             match self.pool.get_or_load(id) {
                 Ok(frame) => {
-                    let frame = frame.write();
+                    let frame = frame.write(self.pool.latches());
                     if frame.frame().page_id() == id {
                         return Ok(Some(frame));
                     }

@@ -17,11 +17,15 @@ use super::info::TableInfo;
 use super::mark::{INDEX_BOUND_KEY, PendingOperation};
 use super::numbers::{MOST, Numbers, new_ticket};
 use super::scan::{ScanEnd, ScanSpec};
+use super::waits::TableWaits;
 use crate::base::error::TxnError;
 use crate::base::ids::{IndexId, PageId};
 use crate::base::segmented_array::SegmentedArray;
 use crate::base::sync::Mutex;
+use crate::base::waits::Wait;
 use crate::btree::Tree;
+use crate::latch::LatchWaits;
+use crate::lock::LockTable;
 use crate::txn::active::SystemPurpose;
 use crate::txn::engine::Engine;
 use crate::txn::transaction::Txn;
@@ -403,6 +407,25 @@ impl Catalog {
             })
         });
         open.collect()
+    }
+
+    /// Adds up the waits for locks and for latches of each table that was used since the database was opened, in the order
+    /// of their names.
+    pub(crate) fn waits(&self, locks: &LockTable, latches: &LatchWaits) -> Vec<TableWaits> {
+        let tables = self.tables.lock();
+        let mut waits: BTreeMap<&str, TableWaits> = BTreeMap::new();
+        for (name, table) in &tables.entries {
+            let Some(number) = table.number else { continue };
+            let lock = locks.waits_of(number);
+            waits.insert(name, TableWaits { table: name.as_ref().to_owned(), lock, latch: Wait::default() });
+        }
+        for (index, wait) in latches.by_index() {
+            let table = tables.by_index.get(&index.0).and_then(|name| waits.get_mut(name.as_ref()));
+            if let Some(table) = table {
+                table.latch += wait;
+            }
+        }
+        waits.into_values().collect()
     }
 
     /// Returns the root pages of all trees.

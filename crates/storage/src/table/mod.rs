@@ -24,4 +24,5 @@ pub(crate) mod purge;
 pub(crate) mod run;
 pub(crate) mod scan;
 pub(crate) mod streaming;
+pub(crate) mod waits;
 pub(crate) mod write;

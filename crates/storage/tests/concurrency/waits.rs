@@ -28,6 +28,29 @@ fn until_waits(db: &Database, waits: u64) {
     }
 }
 
+/// Checks that a wait is counted with its duration, in the totals and for the table of the lock.
+#[test]
+fn a_wait_for_a_lock_is_counted_for_its_table() {
+    let db = open(Options::new());
+    let before = db.waits();
+    assert_eq!(before.lock.count, 0);
+    let mut first = db.begin().unwrap();
+    first.put(&NUMBERS, &50, &7).unwrap();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| db.transact(|tx| tx.put(&NUMBERS, &50, &8)));
+        until_waits(&db, 1);
+        first.commit().unwrap();
+        waiter.join().unwrap().unwrap();
+    });
+    let after = db.waits();
+    assert!(after.lock.count == 1 && after.lock.ns > 0, "{after:?}");
+    for of in &after.tables {
+        let expected = if of.table == "numbers" { after.lock } else { storage::Wait::default() };
+        assert_eq!(of.lock, expected, "{}", of.table);
+    }
+    assert_eq!((after.log_room, after.log_place), (before.log_room, before.log_place));
+}
+
 fn is_own<T: std::fmt::Debug>(result: Result<T, TxnError>) {
     assert!(matches!(&result, Err(TxnError::OwnTask { table }) if &**table == "numbers"), "{result:?}");
 }

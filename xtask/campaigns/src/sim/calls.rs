@@ -106,6 +106,9 @@ impl DatabaseCall {
                 assert!(two.log_bytes >= one.log_bytes && two.checkpoints >= one.checkpoints, "counters go back");
                 let split_unreported = db.contention().iter().any(|of| of.leaves_contended < of.splits_for_contention);
                 assert!(!split_unreported, "a leaf was split that no writer reported");
+                let (waits, by_table) = (db.waits(), |of: &storage::TableWaits| of.lock.count);
+                let in_tables: u64 = waits.tables.iter().map(by_table).sum();
+                assert!(in_tables <= db.stats().lock_waits, "waits for the locks of a table that are not in the total");
                 Ok(())
             }
             DatabaseCall::Names => {

@@ -146,7 +146,7 @@ fn a_torn_page_has_a_durable_copy_aside() {
     t.file.tear_write_after.store(4 * PAGE_SIZE as u64 + 4096, Ordering::Relaxed);
     for id in 1..=9u32 {
         // A change in the other half of the page.
-        let mut page = t.pool.get(PageId(id)).unwrap().write();
+        let mut page = t.pool.get(PageId(id)).unwrap().write(t.pool.latches());
         page.page_mut().put_u64(PAGE_SIZE - 8, 2);
     }
     assert!(t.pool.flush_all().is_err());

@@ -117,7 +117,7 @@ impl Worker<'_> {
                 }
                 continue;
             }
-            let mut page = frame.write();
+            let mut page = frame.write(self.pool.latches());
             if frame.page_id() != id {
                 page.release_unchanged();
                 continue;

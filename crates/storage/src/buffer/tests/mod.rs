@@ -43,7 +43,7 @@ impl TestPool {
     fn set(&self, id: u32, value: u64) -> Lsn {
         loop {
             let frame = self.pool.get_or_load(PageId(id)).unwrap();
-            let mut page = frame.write();
+            let mut page = frame.write(self.pool.latches());
             if frame.page_id() != PageId(id) {
                 page.release_unchanged();
                 continue;
@@ -433,16 +433,16 @@ fn a_preloaded_page_is_looked_at_once() {
         t.make(id, 1);
     }
     // A page with a correct checksum and an invalid kind.
-    t.pool.get(PageId(3)).unwrap().write().page_mut().put_u8(crate::page::header::KIND, 77);
+    t.pool.get(PageId(3)).unwrap().write(t.pool.latches()).page_mut().put_u8(crate::page::header::KIND, 77);
     t.pool.flush_all().unwrap();
     let again = pool_over(t.file.clone(), PoolOptions { sound: true, ..PoolOptions::new(64) });
     assert_eq!(again.pool.preload(4).unwrap(), 2);
-    let flaw = |t: &TestPool, id| t.pool.get(PageId(id)).unwrap().write().flaw();
+    let flaw = |t: &TestPool, id| t.pool.get(PageId(id)).unwrap().write(t.pool.latches()).flaw();
     assert_eq!(flaw(&again, 2), None);
     for _ in 0..2 {
         assert_eq!(flaw(&again, 3), Some(Flaw::Kind), "still unknown to be sound");
     }
-    again.pool.get(PageId(3)).unwrap().write().page_mut().put_u8(crate::page::header::KIND, 0);
+    again.pool.get(PageId(3)).unwrap().write(again.pool.latches()).page_mut().put_u8(crate::page::header::KIND, 0);
     assert_eq!(flaw(&again, 3), None);
 
     let read = pool_over(t.file.clone(), PoolOptions { sound: true, ..PoolOptions::new(64) });

@@ -111,7 +111,7 @@ fn inner_pages_stay() {
     for id in 1..=2000 {
         t.make(id, u64::from(id));
         if id <= 20 {
-            let mut page = t.pool.get(PageId(id)).unwrap().write();
+            let mut page = t.pool.get(PageId(id)).unwrap().write(t.pool.latches());
             page.page_mut().put_u8(crate::page::header::KIND, crate::page::header::Kind::Inner as u8);
         }
     }

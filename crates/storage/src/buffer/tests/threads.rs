@@ -23,7 +23,7 @@ struct Shadow {
 fn update(t: &TestPool, shadow: &Shadow, id: u32) {
     loop {
         let frame = t.pool.get_or_load(PageId(id)).unwrap();
-        let mut page = frame.write();
+        let mut page = frame.write(t.pool.latches());
         if frame.page_id() != PageId(id) {
             page.release_unchanged();
             continue;
@@ -319,4 +319,33 @@ fn threads_with_homes_share_the_pool_out() {
     assert!(pages.iter().all(|&id| t.pool.get(PageId(id)).is_some_and(|frame| frame.page_id() == PageId(id))));
     let stats = t.pool.stats();
     assert!(stats.evictions > 0 && stats.reads > 0, "{stats:?}");
+}
+
+/// Checks that a reader's wait for a writer is counted for the index of the page.
+#[test]
+fn a_wait_for_a_latch_is_counted_for_the_index_of_its_page() {
+    let t = pool(64);
+    t.make(3, 1);
+    let frame = t.pool.get(PageId(3)).unwrap();
+    let waits = t.pool.latches().waits();
+    assert_eq!(waits.total().count, 0);
+    // The reader may begin only after the writer has ended.
+    while waits.total().count == 0 {
+        let begins = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let writer = frame.write(t.pool.latches());
+            scope.spawn(|| {
+                begins.store(true, Ordering::Relaxed);
+                frame.read(t.pool.latches()).page().index()
+            });
+            while !begins.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+            (0..100).for_each(|_| std::thread::yield_now());
+            writer.release_unchanged();
+        });
+    }
+    let index = frame.read(t.pool.latches()).page().index();
+    assert_eq!(waits.by_index().collect::<Vec<_>>(), [(index, waits.total())]);
+    assert!(waits.total().ns > 0);
 }

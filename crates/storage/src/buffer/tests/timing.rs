@@ -93,7 +93,7 @@ fn a_miss() {
             let frame = pool.get_or_load(id).unwrap();
             frame.touch();
             if dirty {
-                let mut page = frame.write();
+                let mut page = frame.write(pool.latches());
                 page.mark_dirty(log.append(64));
                 page.page_mut().put_u64(200, u64::from(i));
             }

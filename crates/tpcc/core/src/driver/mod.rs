@@ -159,7 +159,7 @@ impl WorkerResult {
 }
 
 /// Figures of one second of the measurement.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Sample {
     /// End of the second, in seconds since the start of the measurement.
     pub t_s: f64,
@@ -505,8 +505,8 @@ fn supervise<E: Engine>(
     };
     let mut series = Vec::new();
     let mut interrupted = false;
-    let first = engine.figures();
-    let (mut figures_at_start, mut figures_before) = (first, first);
+    let mut figures_at_start = engine.figures();
+    let mut figures_before = figures_at_start.clone();
     let mut phase_start = clock.now_ns();
     let (mut last_ns, mut last_count, mut last_aborted) = (phase_start, 0, 0);
     let mut is_warmup = control.phase() == Phase::Warmup;
@@ -537,7 +537,8 @@ fn supervise<E: Engine>(
             let figures = all_figures.since(&figures_before);
             let p99_us = snapshot.quantile_ns(boards.iter().map(|b| &b.times), 0.99).map(|ns| ns as f64 / 1e3);
             if !is_warmup {
-                series.push(Sample { t_s, throughput_per_s, p99_us, aborted: aborted - last_aborted, figures });
+                let (aborted, figures) = (aborted - last_aborted, figures.clone());
+                series.push(Sample { t_s, throughput_per_s, p99_us, aborted, figures });
             }
             look(&Tick { elapsed: t_s, is_warmup, throughput_per_s, completed: count, aborted, p99_us, figures });
             figures_before = all_figures;
@@ -554,7 +555,7 @@ fn supervise<E: Engine>(
             figures_at_start = engine.figures();
             phase_start = now;
             (last_ns, last_count, last_aborted) = (now, sum(|b| &b.completed), sum(|b| &b.aborted));
-            figures_before = figures_at_start;
+            figures_before = figures_at_start.clone();
         }
     }
     begins(Phase::Stop);

@@ -163,6 +163,7 @@ pub fn run(
         pool: measured.figures.pool.map(|counters| model::Pool { hit_rate: hit_rate(&counters), counters }),
         latches: measured.figures.latches,
         leaf: leaf(&measured.leaves),
+        waits: measured.figures.waits.clone(),
         events: measured.counted.as_ref().map(counters),
         large_pages,
         peak_rss_bytes: machine::peak_rss_bytes(),

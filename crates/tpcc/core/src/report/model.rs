@@ -15,6 +15,7 @@ use crate::workload::counters::{
     KindCounters, LatchCounters, LeafCounters, LogCounters, OperationCounters, PoolCounters, SpeculationCounters,
     TeamCounters, WorkCounters,
 };
+use crate::workload::waits::Waits;
 
 /// `$id` of the schema of a command's object.
 pub fn schema_of(command: &str) -> String {
@@ -560,6 +561,8 @@ pub struct Run {
     pub latches: Option<LatchCounters>,
     /// Contention for leaves since the database was opened; null for an engine without leaves.
     pub leaf: Option<Leaf>,
+    /// Waits during the measurement; null for an engine that does not count them.
+    pub waits: Option<Waits>,
     /// Hardware and operating system counters; null without `--counters on`.
     #[serde(rename = "counters")]
     pub events: Option<EventCounters>,
@@ -751,6 +754,7 @@ pub struct Verified {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workload::counters::WaitCounters;
 
     /// Checks that the schema has a description and a unit for each counter.
     #[test]
@@ -771,6 +775,7 @@ mod tests {
         listed::<PoolCounters>(&schema, "/$defs/Pool");
         listed::<LatchCounters>(&schema, "/$defs/LatchCounters");
         listed::<LeafCounters>(&schema, "/$defs/Leaf");
+        listed::<WaitCounters>(&schema, "/$defs/WaitCounters");
         listed::<SpeculationCounters>(&schema, "/$defs/SpeculationCounters");
         listed::<TeamCounters>(&schema, "/$defs/Steps");
         listed::<OperationCounters>(&schema, "/$defs/TeamOperation");

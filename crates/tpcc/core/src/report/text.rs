@@ -100,6 +100,10 @@ fn write_run(to: &mut String, run: &model::Run, checked: Option<&Audit>) -> std:
         let shown: Vec<_> = leaf.counters.shown().collect();
         writeln!(to, "leaves    {}", shown.join(", "))?;
     }
+    let waits: Vec<_> = run.waits.iter().flat_map(|waits| waits.shown()).collect();
+    if !waits.is_empty() {
+        writeln!(to, "waits     {}", waits.join(", "))?;
+    }
     let memory = run.peak_rss_bytes.map_or("not available".to_owned(), |b| format!("{} MiB", grouped(b >> 20)));
     match &run.pool {
         Some(pool) => {

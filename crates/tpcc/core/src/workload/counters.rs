@@ -114,6 +114,12 @@ counters! {
             Wording::NonZero("split", "for contention");
     }
 
+    /// Waits of one kind.
+    WaitCounters {
+        count: "waits", "Waits that began.", Wording::Hidden;
+        ns: "ns", "Duration of the waits that ended, in all.", Wording::Hidden;
+    }
+
     /// Counters of speculation: loops that run ahead of their transaction.
     SpeculationCounters {
         ahead: "transactions", "Transactions whose loop ran ahead of them.", Wording::ValueName("ran ahead");

@@ -10,6 +10,7 @@ use crate::workload::counters::{
 use crate::workload::generate::input::Input;
 use crate::workload::ops::{Ops, Read};
 use crate::workload::txn::{self, Scratch, StepOrder, TxnResult};
+use crate::workload::waits::Waits;
 
 /// Log position that must be durable before the response to a terminal may be sent. Position 0 is always durable.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -94,7 +95,7 @@ pub trait OpenTransaction: Ops {
 }
 
 /// Counters of an engine since it was opened; `None` for a component that the engine does not have.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct EngineFigures {
     /// Counters of the log; `None` without a log.
     pub log: Option<LogCounters>,
@@ -106,6 +107,8 @@ pub struct EngineFigures {
     pub latches: Option<LatchCounters>,
     /// Counters of speculation; `None` if no loop runs ahead of its transaction.
     pub speculation: Option<SpeculationCounters>,
+    /// Waits; `None` for an engine that does not count them.
+    pub waits: Option<Waits>,
 }
 
 impl EngineFigures {
@@ -117,6 +120,7 @@ impl EngineFigures {
             pool: self.pool.zip(before.pool).map(|(now, before)| now.since(&before)),
             latches: self.latches,
             speculation: self.speculation.zip(before.speculation).map(|(now, before)| now.since(&before)),
+            waits: self.waits.as_ref().zip(before.waits.as_ref()).map(|(now, before)| now.since(before)),
         }
     }
 }

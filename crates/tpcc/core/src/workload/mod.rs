@@ -19,4 +19,5 @@ pub mod streams;
 pub mod threads;
 pub mod time;
 pub mod txn;
+pub mod waits;
 pub mod words;

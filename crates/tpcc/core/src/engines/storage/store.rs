@@ -10,12 +10,13 @@ use zerocopy::FromBytes;
 use super::codec::{bytes_of, extract, key_of, row_mut, row_of};
 use super::fiber_hook::StoreHook;
 use crate::workload::abort::{Abort, AbortCause, EngineError};
-use crate::workload::counters::{LatchCounters, LeafCounters, LogCounters, PoolCounters};
+use crate::workload::counters::{LatchCounters, LeafCounters, LogCounters, PoolCounters, WaitCounters};
 use crate::workload::engine::{Engine, EngineFigures, OpenTransaction, Session, Ticket};
 use crate::workload::ops::{Direction, Ops, Read};
 use crate::workload::schema::parts::{ColdPart, Part};
 use crate::workload::schema::tables::TableMaker;
 use crate::workload::schema::{IndexDef, IndexVisitor, Key, PerTable, RowOf, TableDef, TableFamily, TableId};
+use crate::workload::waits::{TableWaits, Waits};
 
 /// Family of the handles of open tables: one handle per table of the schema.
 pub(super) struct Handles;
@@ -207,6 +208,7 @@ impl Engine for Store {
                 refused: stats.latch_promotions_refused,
             }),
             speculation: None,
+            waits: Some(waits(&self.db.waits())),
         }
     }
 
@@ -219,6 +221,20 @@ impl Engine for Store {
                 (of.table, counters)
             })
             .collect()
+    }
+}
+
+/// Returns the waits of the database as the report has them.
+fn waits(of: &storage::Waits) -> Waits {
+    let wait = |wait: storage::Wait| WaitCounters { count: wait.count, ns: wait.ns };
+    let tables = of.tables.iter();
+    let tables = tables.map(|of| (of.table.clone(), TableWaits { lock: wait(of.lock), latch: wait(of.latch) }));
+    Waits {
+        lock: wait(of.lock),
+        latch: wait(of.latch),
+        log_room: wait(of.log_room),
+        log_place: wait(of.log_place),
+        tables: tables.collect(),
     }
 }
 
