@@ -110,6 +110,7 @@ fn a_fiber_without_a_name_has_its_number() {
 }
 
 #[test]
+#[cfg_attr(feature = "asan", ignore = "its frames are not probed page by page")]
 fn a_frame_larger_than_the_stack_is_caught_by_the_guard() {
     let (_, text) = stderr("frame");
     assert!(text.contains("fiber 'wide' has overflowed"), "{text}");
@@ -122,6 +123,7 @@ fn what_fits_runs_through() {
 }
 
 #[test]
+#[cfg_attr(feature = "asan", ignore = "AddressSanitizer handles the signal")]
 fn other_faults_are_not_ours() {
     let (signal, text) = stderr("null");
     assert_eq!(signal, Some(11), "{text}");
