@@ -8,35 +8,29 @@ compile_error!(
     "the feature `mutants` breaks the scheduler on purpose: it is for test builds, which have debug assertions"
 );
 
-macro_rules! mutants {
-    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
-        /// Protections that can be disabled.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        #[cfg_attr(not(feature = "mutants"), allow(unreachable_pub, reason = "seen by campaigns only"))]
-        pub enum Mutant {
-            $($(#[$doc])* $variant,)*
-        }
-
-        #[cfg(feature = "mutants")]
-        impl Mutant {
-            /// All mutants.
-            pub const ALL: &[Mutant] = &[$(Mutant::$variant,)*];
-
-            /// Name of the mutant in the environment variable.
-            pub fn name(self) -> &'static str {
-                match self { $(Mutant::$variant => $name,)* }
-            }
-        }
-    };
+/// Protections that can be disabled. The name of each is its variant's in kebab case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(feature = "mutants"), allow(unreachable_pub, reason = "seen by campaigns only"))]
+#[cfg_attr(feature = "mutants", derive(strum::EnumString, strum::IntoStaticStr, strum::VariantArray))]
+#[cfg_attr(feature = "mutants", strum(serialize_all = "kebab-case"))]
+pub enum Mutant {
+    /// A policy may choose a fiber whose vruntime exceeds the smallest vruntime by any amount.
+    NoLead,
+    /// A new fiber starts with the smallest vruntime of its core.
+    StartAtSmallest,
+    /// A fiber that wakes up keeps its vruntime, regardless of the duration of its sleep.
+    KeepSleepers,
 }
 
-mutants! {
-    /// A policy may choose a fiber whose vruntime exceeds the smallest vruntime by any amount.
-    NoLead = "no-lead",
-    /// A new fiber starts with the smallest vruntime of its core.
-    StartAtSmallest = "start-at-smallest",
-    /// A fiber that wakes up keeps its vruntime, regardless of the duration of its sleep.
-    KeepSleepers = "keep-sleepers",
+#[cfg(feature = "mutants")]
+impl Mutant {
+    /// All mutants.
+    pub const ALL: &[Mutant] = <Mutant as strum::VariantArray>::VARIANTS;
+
+    /// Name of the mutant in the environment variable.
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
 }
 
 /// Environment variable that names the active mutant.
@@ -66,8 +60,6 @@ pub fn chosen() -> Option<Mutant> {
     static CHOSEN: std::sync::OnceLock<Option<Mutant>> = std::sync::OnceLock::new();
     *CHOSEN.get_or_init(|| {
         let name = std::env::var(VARIABLE).ok().filter(|name| !name.is_empty())?;
-        let found = Mutant::ALL.iter().copied().find(|mutant| mutant.name() == name);
-        assert!(found.is_some(), "{VARIABLE}={name}: there is no such mutant");
-        found
+        Some(name.parse().unwrap_or_else(|_| panic!("{VARIABLE}={name}: there is no such mutant")))
     })
 }

@@ -1,7 +1,7 @@
 //! Mutants: the protocol with one protection removed, to test that the campaigns detect the defect.
 //!
 //! The feature `mutants` compiles the mutants in; without it, [`is_mutant`] is the constant `false`. The environment
-//! variable `LOCKSTEP_SPECULATE_MUTANT`, read once, names the active mutant. To add a mutant, add a line to the list below
+//! variable `LOCKSTEP_SPECULATE_MUTANT`, read once, names the active mutant. To add a mutant, add a variant to [`Mutant`]
 //! and `is_mutant(Mutant::SkipThis)` at the protection, and run `cargo xtask torture mutants --mutant skip-this` with
 //! several seeds.
 
@@ -10,43 +10,37 @@ compile_error!(
     "the feature `mutants` breaks speculation on purpose: it is for test builds, which have debug assertions"
 );
 
-macro_rules! mutants {
-    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
-        /// Protections that can be removed.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        #[cfg_attr(not(feature = "mutants"), allow(unreachable_pub, reason = "seen by campaigns only"))]
-        pub enum Mutant {
-            $($(#[$doc])* $variant,)*
-        }
-
-        #[cfg(feature = "mutants")]
-        impl Mutant {
-            /// All mutants.
-            pub const ALL: &[Mutant] = &[$(Mutant::$variant,)*];
-
-            /// Name of the mutant in the environment variable.
-            pub fn name(self) -> &'static str {
-                match self { $(Mutant::$variant => $name,)* }
-            }
-        }
-    };
+/// Protections that can be removed. The name of each is its variant's in kebab case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(feature = "mutants"), allow(unreachable_pub, reason = "seen by campaigns only"))]
+#[cfg_attr(feature = "mutants", derive(strum::EnumString, strum::IntoStaticStr, strum::VariantArray))]
+#[cfg_attr(feature = "mutants", strum(serialize_all = "kebab-case"))]
+pub enum Mutant {
+    /// The store does not confirm the values that were read.
+    SkipValidation,
+    /// The forwarded writes of a rewound epoch are not withdrawn, so their readers are not violated.
+    SkipChain,
+    /// A read gets the oldest forwarded value instead of the newest.
+    StaleForwarding,
+    /// The token is passed on before the epoch is written.
+    TokenTooEarly,
+    /// A rewound epoch replays one operation beyond the checkpoint.
+    ReplayPastCheckpoint,
+    /// The escaped operations of a rewound epoch are not undone.
+    KeepEscapes,
+    /// The store does not confirm values of earlier epochs or iterations that `then` may have replaced.
+    ForgetThen,
 }
 
-mutants! {
-    /// The store does not confirm the values that were read.
-    SkipValidation = "skip-validation",
-    /// The forwarded writes of a rewound epoch are not withdrawn, so their readers are not violated.
-    SkipChain = "skip-chain",
-    /// A read gets the oldest forwarded value instead of the newest.
-    StaleForwarding = "stale-forwarding",
-    /// The token is passed on before the epoch is written.
-    TokenTooEarly = "token-too-early",
-    /// A rewound epoch replays one operation beyond the checkpoint.
-    ReplayPastCheckpoint = "replay-past-checkpoint",
-    /// The escaped operations of a rewound epoch are not undone.
-    KeepEscapes = "keep-escapes",
-    /// The store does not confirm values of earlier epochs or iterations that `then` may have replaced.
-    ForgetThen = "forget-then",
+#[cfg(feature = "mutants")]
+impl Mutant {
+    /// All mutants.
+    pub const ALL: &[Mutant] = <Mutant as strum::VariantArray>::VARIANTS;
+
+    /// Name of the mutant in the environment variable.
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
 }
 
 /// Environment variable that names the active mutant.
@@ -76,8 +70,6 @@ pub fn chosen() -> Option<Mutant> {
     static CHOSEN: std::sync::OnceLock<Option<Mutant>> = std::sync::OnceLock::new();
     *CHOSEN.get_or_init(|| {
         let name = std::env::var(VARIABLE).ok().filter(|name| !name.is_empty())?;
-        let found = Mutant::ALL.iter().copied().find(|mutant| mutant.name() == name);
-        assert!(found.is_some(), "{VARIABLE}={name}: there is no such mutant");
-        found
+        Some(name.parse().unwrap_or_else(|_| panic!("{VARIABLE}={name}: there is no such mutant")))
     })
 }

@@ -7,7 +7,7 @@
 //!
 //! To add a mutant:
 //!
-//! 1. Add a line to the list below: a description of the missing protection, and the name.
+//! 1. Add a variant to [`Mutant`], with a description of the missing protection.
 //! 2. Guard the protection with `if !is_mutant(Mutant::SkipThis) { .. }` or the like. This costs nothing in other builds.
 //! 3. Add an arm to `campaigns_for` in `xtask/campaigns/src/torture/mutants.rs`: the campaigns that should find the mutant
 //!    (the compiler requires it).
@@ -20,151 +20,145 @@ compile_error!(
     "the feature `mutants` breaks the engine on purpose: it is for test builds, which have debug assertions"
 );
 
-macro_rules! mutants {
-    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
-        /// Protections that can be disabled.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        #[repr(u8)]
-        #[cfg_attr(not(feature = "mutants"), allow(unreachable_pub, reason = "seen by campaigns only"))]
-        pub enum Mutant {
-            $($(#[$doc])* $variant,)*
-        }
-
-        #[cfg(feature = "mutants")]
-        impl Mutant {
-            /// All mutants.
-            pub const ALL: &[Mutant] = &[$(Mutant::$variant,)*];
-
-            /// Name of the mutant, as in the environment variable.
-            pub fn name(self) -> &'static str {
-                match self { $(Mutant::$variant => $name,)* }
-            }
-        }
-    };
-}
-
-mutants! {
+/// Protections that can be disabled. The name of each is its variant's in kebab case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+#[cfg_attr(not(feature = "mutants"), allow(unreachable_pub, reason = "seen by campaigns only"))]
+#[cfg_attr(feature = "mutants", derive(strum::EnumString, strum::IntoStaticStr, strum::VariantArray))]
+#[cfg_attr(feature = "mutants", strum(serialize_all = "kebab-case"))]
+pub enum Mutant {
     // Isolation.
     /// Serializable readers do not lock the gaps that they have read.
-    SkipNextKeyLock = "skip-next-key-lock",
+    SkipNextKeyLock,
     /// Serializable statements do not lock the keys that they have found absent.
-    SkipAbsentKeyLock = "skip-absent-key-lock",
+    SkipAbsentKeyLock,
     /// A descending scan does not lock the gap above its first row.
-    SkipGapAbove = "skip-gap-above",
+    SkipGapAbove,
     /// Inserts do not check whether another transaction has read the gap.
-    SkipGapCheck = "skip-gap-check",
+    SkipGapCheck,
     /// Read locks are released as soon as the row has been read.
-    ReleaseReadLocksEarly = "release-read-locks-early",
+    ReleaseReadLocksEarly,
     /// A bulk-loaded tree becomes visible while other transactions use its table.
-    ShareBulkTable = "share-bulk-table",
+    ShareBulkTable,
     /// Writers lock rows in the lock mode of readers.
-    SkipWriteLock = "skip-write-lock",
+    SkipWriteLock,
     /// A rollback releases its locks before it has undone anything.
-    ReleaseBeforeUndo = "release-before-undo",
+    ReleaseBeforeUndo,
     /// A transaction that waits does not search for deadlocks.
-    SkipDeadlockSearch = "skip-deadlock-search",
+    SkipDeadlockSearch,
     /// An owner whose lock request is granted is not woken.
-    SkipWake = "skip-wake",
+    SkipWake,
     /// A checkpoint keeps its mutex locked while it waits for the log: a fiber of the same thread that requests it blocks
     /// for ever.
-    WaitWithMutex = "wait-with-mutex",
+    WaitWithMutex,
     // Superlatches.
     /// A writer checks only the first two reader words, and does not wait for readers counted in the others.
-    SkipReaderWord = "skip-reader-word",
+    SkipReaderWord,
     /// A reader that has counted itself does not check the latch's word again for a writer.
-    SkipSecondLook = "skip-second-look",
+    SkipSecondLook,
     /// A reader that has counted itself checks only for a writer, not for a change of the version or of the set of reader
     /// words.
-    LookForWriterAlone = "look-for-writer-alone",
+    LookForWriterAlone,
     // Points.
     /// A row that was found before a point is copied after it, without a check that its page is unchanged.
-    SkipRevalidation = "skip-revalidation",
+    SkipRevalidation,
     /// A remembered position is matched by lock name only, without a comparison of the key.
-    TrustLockNames = "trust-lock-names",
+    TrustLockNames,
     // Columns.
     /// An update in place does not check whether an index begins within its columns.
-    StraddleIndex = "straddle-index",
+    StraddleIndex,
     /// An update of some columns writes and logs them at the start of the row.
-    ShiftColumns = "shift-columns",
+    ShiftColumns,
     // Rollback.
     /// A rollback undoes nothing.
-    SkipUndo = "skip-undo",
+    SkipUndo,
     /// A statement that failed half-way keeps its changes.
-    SkipStatementUndo = "skip-statement-undo",
+    SkipStatementUndo,
     /// A rollback to a savepoint undoes nothing.
-    SkipSavepointUndo = "skip-savepoint-undo",
+    SkipSavepointUndo,
     /// A rollback keeps the entries that the transaction made in secondary indexes.
-    SkipIndexUndo = "skip-index-undo",
+    SkipIndexUndo,
     /// An update keeps the old entries in secondary indexes.
-    KeepOldIndexEntries = "keep-old-index-entries",
+    KeepOldIndexEntries,
     /// Undo changes pages without a compensation record.
-    SkipCompensation = "skip-compensation",
+    SkipCompensation,
     // Types.
     /// A table or index can be opened with other codecs than it was created with.
-    SkipCodecCheck = "skip-codec-check",
+    SkipCodecCheck,
     // Log and commit.
     /// The log is written and not synced.
-    SkipLogSync = "skip-log-sync",
+    SkipLogSync,
     /// A commit is acknowledged before its record is on disk.
-    AckBeforeFlush = "ack-before-flush",
+    AckBeforeFlush,
     /// A read-only transaction is acknowledged before the data that it has read is on disk.
-    AckReadsAtOnce = "ack-reads-at-once",
+    AckReadsAtOnce,
     /// A record's checksum does not cover its LSN.
-    LsnOutOfCrc = "lsn-out-of-crc",
+    LsnOutOfCrc,
     /// A record's checksum is not checked.
-    SkipRecordCrc = "skip-record-crc",
+    SkipRecordCrc,
     /// A restart does not clear the bytes after the end of the log.
-    KeepStaleTail = "keep-stale-tail",
+    KeepStaleTail,
     /// The names of new segments are not made durable.
-    SkipDirectorySync = "skip-directory-sync",
+    SkipDirectorySync,
     /// The log is truncated at the checkpoint, even if undo or redo still needs it.
-    TruncateTooEarly = "truncate-too-early",
+    TruncateTooEarly,
     /// The instance continues after a failed sync of the log.
-    ForgiveFailedSync = "forgive-failed-sync",
+    ForgiveFailedSync,
     /// An appender that finds no segment ready makes one while it holds page latches.
-    MakeSegmentLatched = "make-segment-latched",
+    MakeSegmentLatched,
     /// Records of users take the log space that is reserved for rollbacks.
-    SkipUndoSpace = "skip-undo-space",
+    SkipUndoSpace,
     // Pages.
     /// Pages are written before their log is durable.
-    SkipWriteAhead = "skip-write-ahead",
+    SkipWriteAhead,
     /// A bulk load stamps its pages with the tail of the log, and does not make the log durable before it writes them.
-    StampLoadAtTail = "stamp-load-at-tail",
+    StampLoadAtTail,
     /// The allocator does not record the pages that a bulk load owns.
-    SkipLoadMark = "skip-load-mark",
+    SkipLoadMark,
     /// Pages that a bulk load owns are read into the pool.
-    ReadOwnedPages = "read-owned-pages",
+    ReadOwnedPages,
     /// A page is written in place although no copy of it was written to another place first.
-    SkipPageImage = "skip-page-image",
+    SkipPageImage,
     /// A slot for page copies is reused although its pages have not been synced.
-    ReuseSlotsEarly = "reuse-slots-early",
+    ReuseSlotsEarly,
     /// A changed page is not marked dirty.
-    SkipDirtyMark = "skip-dirty-mark",
+    SkipDirtyMark,
     /// The data file is written and not synced.
-    SkipDataSync = "skip-data-sync",
+    SkipDataSync,
     /// A page's checksum is not checked.
-    SkipPageChecksum = "skip-page-checksum",
+    SkipPageChecksum,
     // Checkpoint and restart.
     /// The services take no checkpoint.
-    SkipCheckpoints = "skip-checkpoints",
+    SkipCheckpoints,
     /// The number of log files that users' records take is not limited.
-    SkipLogLimit = "skip-log-limit",
+    SkipLogLimit,
     /// A checkpoint lets redo begin at itself, regardless of dirty pages.
-    ForgetDirtyPages = "forget-dirty-pages",
+    ForgetDirtyPages,
     /// A checkpoint does not list the running transactions.
-    ForgetActive = "forget-active",
+    ForgetActive,
     /// The control file names a checkpoint that is not on disk yet.
-    NameBeforeFlush = "name-before-flush",
+    NameBeforeFlush,
     /// The control file has one copy, which is overwritten.
-    OneControlCopy = "one-control-copy",
+    OneControlCopy,
     /// Redo does not compare LSNs.
-    SkipRedoTest = "skip-redo-test",
+    SkipRedoTest,
     /// Redo assumes that a record's sections for one page are adjacent, and skips later ones.
-    RedoNeighboursOnly = "redo-neighbours-only",
+    RedoNeighboursOnly,
     /// Redo does nothing.
-    SkipRedo = "skip-redo",
+    SkipRedo,
     /// Restart does not roll back uncommitted transactions.
-    SkipRestartUndo = "skip-restart-undo",
+    SkipRestartUndo,
+}
+
+#[cfg(feature = "mutants")]
+impl Mutant {
+    /// All mutants.
+    pub const ALL: &[Mutant] = <Mutant as strum::VariantArray>::VARIANTS;
+
+    /// Name of the mutant in the environment variable.
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
 }
 
 /// Name of the environment variable that contains the name of the active mutant.
@@ -194,8 +188,6 @@ pub fn chosen() -> Option<Mutant> {
     static CHOSEN: std::sync::OnceLock<Option<Mutant>> = std::sync::OnceLock::new();
     *CHOSEN.get_or_init(|| {
         let name = std::env::var(VARIABLE).ok().filter(|name| !name.is_empty())?;
-        let found = Mutant::ALL.iter().copied().find(|m| m.name() == name);
-        assert!(found.is_some(), "{VARIABLE}={name}: there is no such mutant");
-        found
+        Some(name.parse().unwrap_or_else(|_| panic!("{VARIABLE}={name}: there is no such mutant")))
     })
 }
