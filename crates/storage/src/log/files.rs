@@ -112,7 +112,7 @@ impl Segments {
         spares_max: usize,
     ) -> Result<Segments, StorageError> {
         let LogFiles { disk, geometry, files, .. } = found;
-        let is_sound = |number: &u64| files.get(number).is_some_and(|found| found.valid);
+        let is_sound = |number: &u64| files.get(number).is_some_and(|found| found.is_sound());
         let last_used = geometry.number(end.at);
         // If the log ends at the start of a segment, that segment need not exist yet.
         let must_end = if end.at == geometry.base(last_used) { last_used } else { last_used + 1 };
@@ -120,7 +120,7 @@ impl Segments {
             let what = "is missing or its header is damaged; nothing was changed: restore a copy".to_owned();
             return Err(StorageError::CorruptFile { file: disk.show(&name(number)), what });
         }
-        if let Some((number, _)) = files.range(last_used + 1..).find(|(_, found)| !found.ours) {
+        if let Some((number, _)) = files.range(last_used + 1..).find(|(_, found)| !found.is_own()) {
             let what = "stands where the log will go on and is no segment of it; move it away".to_owned();
             return Err(StorageError::CorruptFile { file: disk.show(&name(*number)), what });
         }
@@ -147,7 +147,8 @@ impl Segments {
         }
         let mut spares = Vec::new();
         // A file that does not belong to this log stays.
-        for (number, _) in files.into_iter().filter(|(number, found)| found.ours && !(first..next).contains(number)) {
+        for (number, _) in files.into_iter().filter(|(number, found)| found.is_own() && !(first..next).contains(number))
+        {
             if number < first && spares.len() < spares_max {
                 spares.push(number);
             } else {
@@ -269,9 +270,7 @@ impl Segments {
         let ready = self.ready.read();
         let found = ready.files.iter().map(|file| super::segment::SegmentFile {
             file: file.clone(),
-            valid: true,
-            later: None,
-            ours: true,
+            content: super::segment::SegmentContent::Sound,
         });
         let files = (ready.first..).zip(found).collect();
         LogFiles { disk: self.disk.clone(), geometry: self.geometry, files, piece: PIECE }

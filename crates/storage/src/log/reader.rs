@@ -37,7 +37,7 @@ use crate::base::ids::Lsn;
 use crate::io::read_up_to_at;
 
 use super::record::{self, Claimed, HEADER, RecordView};
-use super::segment::{LogFiles, SegmentFile, name};
+use super::segment::{LogFiles, SegmentContent, SegmentFile, name};
 
 /// Iterates over records. After `next` has returned `None`, the reader's position is the end of the log.
 #[derive(Debug)]
@@ -187,7 +187,7 @@ impl Stream {
     fn check_headers(&self, from: u64, to: u64) -> Result<(), StorageError> {
         let geometry = self.files.geometry;
         for number in geometry.number(from)..=geometry.number(to - 1) {
-            if self.files.files.get(&number).is_some_and(|found| !found.valid) {
+            if self.files.files.get(&number).is_some_and(|found| !found.is_sound()) {
                 let file = self.files.disk.show(&name(number));
                 let what = "its header is damaged; restore a copy (nothing was changed)".to_owned();
                 return Err(StorageError::CorruptFile { file, what });
@@ -209,15 +209,18 @@ impl Stream {
         let (first, last_of_record) = (geometry.number(at), geometry.number(at + extent as u64 - 1));
         let files = || self.files.files.range(first..);
         // Only a truncated segment is recycled, so a file that the log may still need never gets the header of a later one.
-        let exchanged = |(number, found): (&u64, &SegmentFile)| found.later.map(|later| (*number, later));
+        let exchanged = |(number, found): (&u64, &SegmentFile)| match found.content {
+            SegmentContent::Later(later) => Some((*number, later)),
+            _ => None,
+        };
         if let Some((number, later)) = files().take_while(|(number, _)| **number <= last_of_record).find_map(exchanged)
         {
             let what = format!("is '{}' under another name; give the files their names back", name(later));
             return Err(StorageError::CorruptFile { file: self.files.disk.show(&name(number)), what });
         }
-        let Some((last, _)) = files().rev().find(|(_, found)| found.valid) else { return Ok(()) };
+        let Some((last, _)) = files().rev().find(|(_, found)| found.is_sound()) else { return Ok(()) };
         let missing = (first..=last_of_record).find(|number| number < last && !self.files.files.contains_key(number));
-        let damaged = files().find(|(number, found)| !found.valid && *number < last).map(|(number, _)| *number);
+        let damaged = files().find(|(number, found)| !found.is_sound() && *number < last).map(|(number, _)| *number);
         let (number, what) = match (missing, damaged) {
             (Some(number), _) => (number, "the file is missing"),
             (None, Some(number)) => (number, "its header is damaged"),

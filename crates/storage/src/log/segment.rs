@@ -135,12 +135,31 @@ pub(super) fn list(disk: &dyn Disk) -> Result<Vec<(u64, String)>, StorageError> 
 #[derive(Clone, Debug)]
 pub(super) struct SegmentFile {
     pub(super) file: Arc<dyn DiskFile>,
-    /// True if the header matches the name of the file.
-    pub(super) valid: bool,
-    /// Number in the header of a segment that is later than the name says.
-    pub(super) later: Option<u64>,
-    /// True if the file may be a segment. Its header may be missing on the disk, or be there only in part.
-    pub(super) ours: bool,
+    pub(super) content: SegmentContent,
+}
+
+/// Content of a file that has a segment's name, by its header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SegmentContent {
+    /// The segment of this name.
+    Sound,
+    /// The segment with this number, which is later than the name says.
+    Later(u64),
+    /// Perhaps a segment: its header is missing on the disk, or is there only in part.
+    Unfinished,
+    /// No segment.
+    Foreign,
+}
+
+impl SegmentFile {
+    pub(super) fn is_sound(&self) -> bool {
+        self.content == SegmentContent::Sound
+    }
+
+    /// Returns true if the file may be a segment, and so may be removed.
+    pub(super) fn is_own(&self) -> bool {
+        self.content != SegmentContent::Foreign
+    }
 }
 
 /// Files of the log as found at open, before any change.
@@ -206,9 +225,10 @@ impl LogFiles {
             let mut block = [0; SUMMED + 4];
             let got = read_up_to_at(&*file, &mut block, 0)?;
             let corrupt = |what: &str| StorageError::CorruptFile { file: shown.clone(), what: what.to_owned() };
-            let mut later = None;
-            let valid = match examine(&block[..got], number, database) {
-                Header::Fits { segment_bytes } if *size.get_or_insert(segment_bytes) == segment_bytes => true,
+            let content = match examine(&block[..got], number, database) {
+                Header::Fits { segment_bytes } if *size.get_or_insert(segment_bytes) == segment_bytes => {
+                    SegmentContent::Sound
+                }
                 Header::Fits { .. } => {
                     return Err(corrupt("has another size than the other segments; move the files of other logs away"));
                 }
@@ -218,19 +238,16 @@ impl LogFiles {
                 Header::OtherDatabase => {
                     return Err(corrupt("belongs to another database; put back the database's own log"));
                 }
-                Header::Later(found) => {
-                    later = Some(found);
-                    false
-                }
-                Header::Unfit => false,
+                Header::Later(found) => SegmentContent::Later(found),
+                Header::Unfit if begins_like(&block[..got]) => SegmentContent::Unfinished,
+                Header::Unfit => SegmentContent::Foreign,
             };
             // A file has all its space before it gets a header.
             let len = file.len().map_err(|e| StorageError::io("length", shown.clone(), 0, e))?;
-            if valid && size != Some(len) {
+            if content == SegmentContent::Sound && size != Some(len) {
                 return Err(corrupt(&format!("is {len} bytes long, not {}; restore a copy", size.unwrap_or(0))));
             }
-            let ours = valid || begins_like(&block[..got]);
-            files.insert(number, SegmentFile { file, valid, later, ours });
+            files.insert(number, SegmentFile { file, content });
         }
         let Some(segment_bytes) = size else {
             let what = "no segment with a sound header; restore a copy".to_owned();
