@@ -121,7 +121,8 @@ impl Frame {
 
     /// Runs a wait for this frame's latch and counts it for the index of the page.
     fn during<T>(&self, latching: &Latching, wait: impl FnOnce() -> T) -> T {
-        latching.waits().during(wait, || self.bytes().index())
+        // A frame without a page may be filled by a thread that holds no latch.
+        latching.waits().during(wait, || (!self.page_id().is_none()).then(|| self.bytes().index()))
     }
 
     /// Takes the exclusive latch if it is free.

@@ -20,7 +20,7 @@ struct Cell {
 }
 
 /// Counters of the waits for latches. An index gets a cell at its first wait and keeps it. Indexes that find no free cell
-/// share a counter.
+/// share a counter, also with frames that have no page.
 #[derive(Debug)]
 pub(crate) struct LatchWaits {
     clock: Clock,
@@ -34,14 +34,14 @@ impl LatchWaits {
         LatchWaits { clock, cells: std::iter::repeat_with(cell).take(CELLS).collect(), others: WaitCounter::default() }
     }
 
-    /// Runs a wait for a latch and counts it. `index` returns the index of the page after the wait.
+    /// Runs a wait for a latch and counts it. `index` returns the index of the page after the wait; `None` if there is no page.
     #[cold]
     #[inline(never)]
-    pub(crate) fn during<T>(&self, wait: impl FnOnce() -> T, index: impl FnOnce() -> IndexId) -> T {
+    pub(crate) fn during<T>(&self, wait: impl FnOnce() -> T, index: impl FnOnce() -> Option<IndexId>) -> T {
         let begin_ns = self.clock.now_ns();
         let result = wait();
         let ns = self.clock.now_ns().saturating_sub(begin_ns);
-        let counter = self.counter(index());
+        let counter = index().map_or(&self.others, |index| self.counter(index));
         counter.begin();
         counter.end(ns);
         result
@@ -89,7 +89,7 @@ mod tests {
         let indexes = 3 * CELLS as u32;
         for index in 0..indexes {
             for _ in 0..=index % 2 {
-                waits.during(|| (), || IndexId(index));
+                waits.during(|| (), || Some(IndexId(index)));
             }
         }
         assert_eq!(waits.total().count, u64::from(indexes + indexes / 2));

@@ -243,9 +243,12 @@ pub fn sanitize(flags: &Sanitize) -> ExitCode {
 fn run_sanitized(flags: &Sanitize, tests: &mut Tally) -> Result<(), String> {
     // Optimistic reads of pages race by design: see the module documentation of storage's `page::access`. ThreadSanitizer
     // would report each of these reads, so its readers use shared latches. AddressSanitizer runs the optimistic readers.
-    // ThreadSanitizer does not support fences; loom checks the code that depends on them (latch, log).
+    // ThreadSanitizer does not support fences; loom checks the code that depends on them (latch, log). Without
+    // `die_after_fork` it ends the child of a fork, in a test of forks, when the child begins a thread.
     let (options, readers) = match flags.sanitizer {
-        Sanitizer::Thread => (("TSAN_OPTIONS", "halt_on_error=1 second_deadlock_stack=1"), " --cfg race_free"),
+        Sanitizer::Thread => {
+            (("TSAN_OPTIONS", "halt_on_error=1 second_deadlock_stack=1 die_after_fork=0"), " --cfg race_free")
+        }
         // Crash tests leak databases on purpose, as a crash does, so leak detection is off.
         Sanitizer::Address => (("ASAN_OPTIONS", "detect_leaks=0"), ""),
     };
