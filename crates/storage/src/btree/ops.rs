@@ -492,11 +492,10 @@ fn row_fits(RowSection { at, key, change }: RowSection<'_>, page: PageRef<'_>) -
     let mut buffer = KeyBuffer::new();
     let key = key.whole(&mut buffer);
     let is_new = matches!(change, RowChange::Insert { .. });
-    let is_there = page.kind() == Some(Kind::Leaf)
+    let is_there = if is_new { page.is_gap_at(at.position, key) } else { page.has_key_at(at.position, key) };
+    page.kind() == Some(Kind::Leaf)
         && key.len() <= MAX_KEY
-        && page.covers(key)
-        && page.lower_bound(key) == (at.position, !is_new);
-    is_there
+        && is_there
         && match change {
             RowChange::Insert { value, flags } => {
                 value.len() <= MAX_VALUE && flags & !(GHOST | OVERFLOW) == 0 && page.has_room(key.len(), value.len())

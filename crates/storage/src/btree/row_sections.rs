@@ -363,6 +363,14 @@ pub(crate) struct SectionAt {
     pub(super) before: RowsBefore,
 }
 
+impl SectionAt {
+    /// Returns the offset of the section in the body.
+    #[inline]
+    pub(crate) fn at(self) -> usize {
+        self.at
+    }
+}
+
 /// Reader of the fields of a section.
 pub(super) struct SectionReader<'a>(pub(super) &'a [u8]);
 
@@ -383,6 +391,18 @@ impl<'a> SectionReader<'a> {
     }
     pub(super) fn u32(&mut self) -> Option<u32> {
         Some(u32::from_le_bytes(*self.take(4)?.first_chunk()?))
+    }
+}
+
+/// Returns the position of the row that a section is about, by the first bytes of the section; `None` if the section is about
+/// something else. The section may be damaged.
+#[inline]
+pub(crate) fn position_of(section: &[u8]) -> Option<usize> {
+    let [kind, _, low, high] = *section.first_chunk()?;
+    match kind & (ROW | SHORT) {
+        ROW => Some(usize::from(u16::from_le_bytes([low, high]) & ((1 << POSITION_BITS) - 1))),
+        both if both == ROW | SHORT => Some(usize::from(low)),
+        _ => None,
     }
 }
 

@@ -439,6 +439,7 @@ fn sections_about_rows_are_read_as_written_in_any_order() {
         assert_eq!(read, written, "round {round}");
         for (place, written) in places.iter().zip(&written).rev() {
             assert_eq!(sections.at(*place).map(|section| said(&section)).as_ref(), Some(written), "round {round}");
+            assert_eq!(row_sections::position_of(&rec.body()[place.at()..]), Some(written.0.position), "round {round}");
         }
         // A truncated body yields only a prefix of its sections.
         let body = rec.body();

@@ -18,9 +18,10 @@ use super::restart::Reporter;
 use crate::base::error::{OpenError, StorageError};
 use crate::base::ids::{Lsn, PAGE_SIZE, PageId};
 use crate::base::mutant::{Mutant, is_mutant};
+use crate::base::prefetch::prefetch_read;
 use crate::btree::extent;
 use crate::btree::ops::{self, PageChange, PageChanges};
-use crate::btree::row_sections::SectionAt;
+use crate::btree::row_sections::{self, SectionAt};
 use crate::btree::space::SPACE_PAGE;
 use crate::buffer::BufferPool;
 use crate::buffer::frame::FrameWrite;
@@ -154,6 +155,11 @@ struct PageSections {
 }
 
 impl PageSections {
+    /// Returns the position of the first section in the bytes of the batch.
+    fn start(self) -> usize {
+        self.body.0 as usize + self.first.at()
+    }
+
     /// Decodes the sections, each with the LSN of the record.
     fn changes(self, bytes: &[u8]) -> impl Iterator<Item = (Lsn, PageChange<'_>)> {
         let (from, len) = (self.body.0 as usize, self.body.1 as usize);
@@ -352,7 +358,39 @@ impl<'a> RedoWorker<'a> {
             self.pool.load_group(group);
             absent = rest;
         }
-        sections.chunk_by(|a, b| a.page == b.page).try_for_each(|of_page| self.apply_to_page(of_page, bytes))
+        let mut at = 0;
+        for of_page in sections.chunk_by(|a, b| a.page == b.page) {
+            for i in at..at + of_page.len() {
+                self.prefetch(sections, i, bytes);
+            }
+            at += of_page.len();
+            self.apply_to_page(of_page, bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Prefetches what the changes after section `i` read: in stages, because each stage reads what an earlier one fetched.
+    fn prefetch(&self, sections: &[PageSections], i: usize, bytes: &[u8]) {
+        let later = |distance: usize| sections.get(i + distance);
+        if let Some(of_page) = later(4 * STAGE) {
+            prefetch_read(bytes[of_page.start()..].as_ptr());
+            if let Some(frame) = self.pool.resident(of_page.page) {
+                frame.prefetch_head();
+            }
+        }
+        let row_of = |of_page: &PageSections| {
+            let position = row_sections::position_of(&bytes[of_page.start()..])?;
+            Some((self.pool.resident(of_page.page)?.bytes(), position))
+        };
+        if let Some((page, position)) = later(2 * STAGE).and_then(row_of) {
+            page.prefetch_slot(position);
+        }
+        // Another worker may evict the page and load another one into its frame.
+        if !cfg!(any(miri, race_free))
+            && let Some((page, position)) = later(STAGE).and_then(row_of)
+        {
+            page.prefetch_row(position);
+        }
     }
 
     /// Repeats the changes of a page that the page lacks. All changes of one record are repeated under one latch: a page
@@ -428,6 +466,9 @@ impl<'a> RedoWorker<'a> {
         }
     }
 }
+
+/// Number of sections between two stages of prefetching.
+const STAGE: usize = 3;
 
 /// Number of pages that a worker reads in parallel.
 const GROUP: usize = 64;

@@ -185,6 +185,12 @@ impl<'a> PageRef<'a> {
         self.prefetch_bytes(SLOTS + from * SLOT, (to + 1 - from) * SLOT);
     }
 
+    /// Prefetches the cache lines of slot `i`.
+    #[inline]
+    pub(crate) fn prefetch_slot(self, i: usize) {
+        self.prefetch_bytes(SLOTS + i.min(MAX_SLOTS) * SLOT, SLOT);
+    }
+
     /// Prefetches the record of slot `i`, if the slot exists.
     #[inline]
     pub(crate) fn prefetch_row(self, i: usize) {
@@ -272,6 +278,24 @@ impl<'a> PageRef<'a> {
             return (from, true);
         }
         self.lower_bound_among_equals(from, count, head, rest)
+    }
+
+    /// Returns true if slot `i` has this key. Needs no search.
+    pub(crate) fn has_key_at(self, i: usize, key: &[u8]) -> bool {
+        i < self.count() && self.shares_prefix(key) && self.order_at(i, key).is_eq()
+    }
+
+    /// Returns true if a leaf has no row with this key, and a row with this key belongs just before slot `i`. Needs no search.
+    pub(crate) fn is_gap_at(self, i: usize, key: &[u8]) -> bool {
+        let is_above = || if i == 0 { self.is_from_low(key) } else { self.order_at(i - 1, key).is_lt() };
+        let is_below = || if i == self.count() { self.is_below_high(key) } else { self.order_at(i, key).is_gt() };
+        i <= self.count() && self.shares_prefix(key) && is_above() && is_below()
+    }
+
+    /// Compares the key in slot `i`, which exists, with a key that begins with the page's prefix.
+    fn order_at(self, i: usize, key: &[u8]) -> Ordering {
+        let slot = self.slot(i);
+        self.compare(slot.offset + RECORD_HEAD, slot.key_len, key.get(self.prefix_len()..).unwrap_or(&[]))
     }
 
     /// Last part of [`PageRef::lower_bound`], for several slots with the same head, of which `from` is the first.

@@ -168,6 +168,11 @@ proptest! {
                     let key = if fenced { [b"ab".as_slice(), &rest].concat() } else { rest };
                     let (at, found) = p.read().lower_bound(&key);
                     prop_assert_eq!(found, model.contains_key(&key));
+                    for i in at.saturating_sub(1)..at + 2 {
+                        let is_gap = i == at && !found && p.read().covers(&key);
+                        prop_assert_eq!(p.read().has_key_at(i, &key), i == at && found, "slot {}", i);
+                        prop_assert_eq!(p.read().is_gap_at(i, &key), is_gap, "slot {}", i);
+                    }
                     if !found && p.read().has_room(key.len(), len) {
                         let value = vec![n as u8; len];
                         p.insert(at, &key, n as u32, &value, 0);
