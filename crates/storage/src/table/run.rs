@@ -350,13 +350,16 @@ impl Txn<'_> {
         let (mut names, mut places) = ([LockName::NONE; TOGETHER], [None; TOGETHER]);
         self.look_for(index, keys, bytes_until(columns), &mut names, &mut places);
         self.engine.pool.points().at(&site::BEFORE_READ);
-        heads.resize(2 * len * keys.len(), 0);
         let mut spots = [(0, LeafSpot::NONE); TOGETHER];
         let mut n = 0;
         for (i, key) in keys.iter().enumerate() {
             let found = self.fetch_at(index, (names[i], key), places[i].as_ref(), columns)?;
             let Some(spot) = found else { continue };
             let Some((head, rest)) = self.slot.peek().before.split_at_checked(len) else { continue };
+            if n == 0 {
+                // Only now is it known that the part is not longer than a row.
+                heads.resize(2 * len * (keys.len() - i), 0);
+            }
             let (before, after) = heads[2 * len * n..][..2 * len].split_at_mut(len);
             copy_few(before, head);
             copy_few(after, head);
