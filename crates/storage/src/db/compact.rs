@@ -178,7 +178,8 @@ impl Database {
                 return Ok(());
             }
         }
-        // Bulk loads that end lower the end all the time, or a page is changed and never written. The file keeps its length.
+        // In none of the rounds could the file be cut: bulk loads ended meanwhile, or a changed page was not written. The file
+        // keeps its length.
         Ok(())
     }
 

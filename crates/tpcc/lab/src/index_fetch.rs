@@ -40,7 +40,7 @@ const SPARE_TRANSACTIONS: usize = 8;
 /// Parameters of a run.
 #[derive(Clone, Debug)]
 pub struct IndexFetchPlan {
-    /// Number of fibers.
+    /// Number of fibers that fetch; the paper calls them threads.
     pub threads: usize,
     /// Number of fetches per fiber.
     pub fetches: u64,

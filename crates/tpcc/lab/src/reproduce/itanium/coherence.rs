@@ -30,7 +30,7 @@ const PAPER_CORES: usize = 32;
 /// Number of warehouses, and number of terminals of each warehouse.
 const WAREHOUSES: u32 = 8;
 const TERMINALS: u32 = 10;
-/// Numbers of worst lines in figure 2.
+/// Points of figure 2: numbers of cache lines, counted from the most contended one.
 const TOP: [usize; 9] = [1, 2, 5, 10, 20, 50, 100, 200, 500];
 /// Number of tries of a probe, of which only tries without a disturbance by another program count; and the reason if no try
 /// counts.
