@@ -58,7 +58,7 @@ pub struct IndexFetchPlan {
 pub struct IndexFetchReport {
     /// Identifier of the schema that this object follows: the `$id` of a file in `schema/`.
     pub schema: String,
-    /// Number of fibers.
+    /// Number of fibers that fetch; the paper calls them threads.
     pub threads: usize,
     /// Number of fetches of all fibers.
     pub fetches: u64,
