@@ -40,6 +40,13 @@ impl Clock {
         }
     }
 
+    /// Runs `wait`. Also returns its duration in nanoseconds.
+    pub(crate) fn timed<T>(&self, wait: impl FnOnce() -> T) -> (T, u64) {
+        let begin_ns = self.now_ns();
+        let result = wait();
+        (result, self.now_ns().saturating_sub(begin_ns))
+    }
+
     /// Returns a timestamp for use as the age of a transaction. Timestamps grow with time and are comparable between
     /// threads; their unit is unspecified. Cheaper than [`Clock::now_ns`].
     #[inline]

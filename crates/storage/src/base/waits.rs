@@ -31,9 +31,8 @@ impl WaitCounter {
     /// Runs a wait and counts it.
     pub(crate) fn during<T>(&self, clock: &Clock, wait: impl FnOnce() -> T) -> T {
         self.begin();
-        let begin_ns = clock.now_ns();
-        let result = wait();
-        self.end(clock.now_ns().saturating_sub(begin_ns));
+        let (result, ns) = clock.timed(wait);
+        self.end(ns);
         result
     }
 

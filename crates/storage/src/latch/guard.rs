@@ -74,8 +74,10 @@ impl<'a> ReadGuard<'a> {
 
     /// Begins a read under the latch kind of the database, if it need not wait for another thread.
     pub(crate) fn try_new(latch: &'a Latch, latching: &Latching) -> Option<ReadGuard<'a>> {
+        if latching.is_optimistic() {
+            return ReadGuard::optimistic(latch, latching);
+        }
         let held = match latching.kind {
-            LatchKind::Optimistic if latching.is_optimistic() => return ReadGuard::optimistic(latch, latching),
             LatchKind::Optimistic | LatchKind::Plain => latch.try_lock_shared(),
             LatchKind::Super => latch.try_lock_super(&latching.promotion),
         };

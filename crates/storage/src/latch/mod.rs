@@ -73,10 +73,14 @@ impl Version {
 
 impl Latch {
     /// Waits until no writer holds the latch, and returns the latch's version.
-    #[inline]
     pub(crate) fn optimistic(&self) -> Version {
-        let word = self.word.load(Ordering::Acquire);
-        if word & EXCLUSIVE == 0 { Version(word & VERSION_MASK) } else { self.optimistic_slow() }
+        let mut backoff = Backoff::default();
+        loop {
+            if let Some(version) = self.try_optimistic() {
+                return version;
+            }
+            backoff.pause();
+        }
     }
 
     /// Returns the latch's version if no writer holds the latch.
@@ -84,18 +88,6 @@ impl Latch {
     pub(crate) fn try_optimistic(&self) -> Option<Version> {
         let word = self.word.load(Ordering::Acquire);
         (word & EXCLUSIVE == 0).then_some(Version(word & VERSION_MASK))
-    }
-
-    #[cold]
-    fn optimistic_slow(&self) -> Version {
-        let mut backoff = Backoff::default();
-        loop {
-            let word = self.word.load(Ordering::Acquire);
-            if word & EXCLUSIVE == 0 {
-                return Version(word & VERSION_MASK);
-            }
-            backoff.pause();
-        }
     }
 
     /// Returns true if nothing has been written since `version` was recorded.
@@ -204,8 +196,7 @@ impl Latch {
     pub(crate) fn lock_shared(&self) -> (Share<'_>, Version) {
         let mut backoff = Backoff::default();
         loop {
-            let word = self.word.load(Ordering::Relaxed);
-            if let Some(held) = self.try_share_plain(word).or_else(|| self.try_share_in_background(word)) {
+            if let Some(held) = self.try_lock_shared() {
                 return held;
             }
             backoff.pause();

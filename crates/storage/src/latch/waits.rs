@@ -38,9 +38,7 @@ impl LatchWaits {
     #[cold]
     #[inline(never)]
     pub(crate) fn during<T>(&self, wait: impl FnOnce() -> T, index: impl FnOnce() -> Option<IndexId>) -> T {
-        let begin_ns = self.clock.now_ns();
-        let result = wait();
-        let ns = self.clock.now_ns().saturating_sub(begin_ns);
+        let (result, ns) = self.clock.timed(wait);
         let counter = index().map_or(&self.others, |index| self.counter(index));
         counter.begin();
         counter.end(ns);

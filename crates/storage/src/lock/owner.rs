@@ -10,6 +10,7 @@ use super::sync::{Arc, AtomicU8, AtomicU32, Ordering};
 use super::table::LatchedBucket;
 use super::wait::{OwnerSlot, SparseTableMap, WaitOutcome, WaitsFor, Wakes};
 use super::{LockRefusal, LockTable};
+use crate::base::error::LockHolder;
 use crate::base::ids::SlotId;
 use crate::base::mutant::{Mutant, is_mutant};
 
@@ -416,27 +417,30 @@ impl LockOwner {
     /// Waits for the pending request. Returns the result of the wait.
     #[cold]
     pub(super) fn finish_wait(&mut self) -> Result<Acquired, LockRefusal> {
-        let clock = &self.locks.options.clock;
-        let (table, begin_ns) = (self.pending_table(), clock.now_ns());
-        self.shared().counters.waits.increment();
-        self.locks.tables.of(table).counters.waits.begin();
-        if !is_mutant(Mutant::SkipDeadlockSearch) {
-            self.locks.resolve_deadlocks(self.slot);
-        }
-        let mut outcome = self.shared().block(&*self.locks.hook, self.locks.options.timeout);
-        let mut holder = None;
-        if outcome == WaitOutcome::Waiting {
-            holder = self.locks.withdraw_late(self.slot);
-            // The wait has ended: this thread has ended it, or an earlier grant has, whose wake has not arrived yet.
-            outcome = self.shared().block(&*self.locks.hook, None);
-        }
-        let ns = clock.now_ns().saturating_sub(begin_ns);
-        self.shared().counters.wait_ns.add(ns);
-        self.locks.tables.of(table).counters.waits.end(ns);
+        let (counters, of_table) = (&self.shared().counters, &self.locks.tables.of(self.pending_table()).counters);
+        counters.waits.increment();
+        of_table.waits.begin();
+        let ((outcome, holder), ns) = self.locks.options.clock.timed(|| self.wait_for_outcome());
+        counters.wait_ns.add(ns);
+        of_table.waits.end(ns);
         self.note_outcome(outcome).map_err(|error| match error {
             LockRefusal::TimedOut { .. } => LockRefusal::TimedOut { holder },
             other => other,
         })
+    }
+
+    /// Blocks until the wait is over. Returns its outcome, and a holder of the lock if the wait reached its time limit.
+    fn wait_for_outcome(&self) -> (WaitOutcome, Option<LockHolder>) {
+        if !is_mutant(Mutant::SkipDeadlockSearch) {
+            self.locks.resolve_deadlocks(self.slot);
+        }
+        let outcome = self.shared().block(&*self.locks.hook, self.locks.options.timeout);
+        if outcome != WaitOutcome::Waiting {
+            return (outcome, None);
+        }
+        let holder = self.locks.withdraw_late(self.slot);
+        // The wait has ended: this thread has ended it, or an earlier grant has, whose wake has not arrived yet.
+        (self.shared().block(&*self.locks.hook, None), holder)
     }
 
     /// Updates the owner's own data after a wait with this outcome. Returns the result of the request.
