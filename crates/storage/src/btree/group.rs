@@ -6,7 +6,7 @@
 //! steps, so that the search waits only for memory.
 
 use super::{MAX_LEVELS, Tree};
-use crate::base::ids::PageId;
+use crate::base::ids::{PAGE_SIZE, PageId};
 use crate::base::sites::site;
 use crate::buffer::BufferPool;
 use crate::buffer::frame::Frame;
@@ -34,8 +34,32 @@ pub(crate) struct KeyHint<'p> {
     pub(crate) proven: bool,
 }
 
-/// Query of a group descent: tree, key, and number of bytes of the row to prefetch.
-pub(crate) type KeyQuery<'k> = (Tree, &'k [u8], usize);
+/// Query of a group descent: tree, key, and the part of the row to prefetch.
+pub(crate) type KeyQuery<'k> = (Tree, &'k [u8], RowPart);
+
+/// First bytes of a row, to be prefetched, and the access that follows.
+///
+/// A row that the caller will write is requested for writing at once. After a request for reading, the write would need a
+/// second request for each line that another core has written, and these requests would not overlap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RowPart {
+    bytes: u16,
+    is_written: bool,
+}
+
+impl RowPart {
+    /// The first `bytes` bytes, to be read.
+    #[inline]
+    pub(crate) fn to_read(bytes: usize) -> RowPart {
+        RowPart { bytes: bytes.min(PAGE_SIZE) as u16, is_written: false }
+    }
+
+    /// The first `bytes` bytes, to be read, of a row that will be written.
+    #[inline]
+    pub(crate) fn to_write(bytes: usize) -> RowPart {
+        RowPart { is_written: true, ..RowPart::to_read(bytes) }
+    }
+}
 
 /// Maximum number of keys of one group descent.
 pub(crate) const GROUP: usize = 16;
@@ -60,11 +84,12 @@ impl Tree {
             *spot = pool.shortcuts().entry_of(tree.index, key);
         }
         let mut near: [Option<NearLeaf<'p>>; GROUP] = [const { None }; GROUP];
-        let mut above = Descents::none();
+        // Usually shortcuts lead to all keys, and there is no descent.
+        let mut above = None;
         for (i, (tree, key, _)) in keys.iter().enumerate() {
             near[i] = NearLeaf::of(pool, spots[i]);
             if near[i].is_none() {
-                above.add(i, tree.lowest_inner(pool, key));
+                above.get_or_insert_with(Descents::none).add(i, tree.lowest_inner(pool, key));
             }
         }
         pool.points().at(&site::GROUP_INNER);
@@ -73,23 +98,24 @@ impl Tree {
                 near.narrow(key);
             }
         }
-        above.each(keys, |page, (_, key, _)| page.narrow(key));
+        if let Some(above) = &mut above {
+            above.each(keys, |page, (_, key, _)| page.narrow(key));
+        }
         pool.points().at(&site::GROUP_INNER_SEGMENT);
         for (i, wanted) in keys.iter().enumerate() {
             let Some(near) = &near[i] else { continue };
             found[i] = near.hint(wanted);
             if found[i].is_none() {
                 let (tree, key, _) = wanted;
+                let above = above.get_or_insert_with(Descents::none);
                 above.add(i, tree.lowest_inner(pool, key));
                 above.each_at(i, |page| page.narrow(key));
             }
         }
-        if above.is_empty() {
-            // Shortcuts led to all keys.
-            pool.points().at(&site::GROUP_ROW);
-            return;
+        match &mut above {
+            Some(above) if !above.is_empty() => above.come_down(pool, keys, &spots, found),
+            _ => pool.points().at(&site::GROUP_ROW),
         }
-        above.come_down(pool, keys, &spots, found);
     }
 
     /// Like [`Tree::find_group`], but also loads pages that are not in the pool, if the pool has readers.
@@ -187,7 +213,7 @@ impl<'p> NearLeaf<'p> {
     /// Returns the key's position if this is a leaf of its tree, contains exactly the key, and has not changed. Prefetches
     /// the row.
     #[inline(always)]
-    fn hint(&self, (tree, key, row_bytes): &KeyQuery<'_>) -> Option<KeyHint<'p>> {
+    fn hint(&self, (tree, key, row): &KeyQuery<'_>) -> Option<KeyHint<'p>> {
         let NearLeaf { frame, id, version, place } = *self;
         let page = frame.bytes();
         // Slots hold keys without the page's prefix, so a different key in another page may look the same.
@@ -196,7 +222,7 @@ impl<'p> NearLeaf<'p> {
         }
         // Only an exact match proves that this is the leaf of the key.
         let position = page.find_at(place, key)?;
-        let is_found = ask_for_row(frame, version, position, *row_bytes);
+        let is_found = ask_for_row(frame, version, (position, true), *row);
         is_found.then_some(KeyHint { frame, leaf: id, version, position, exact: true, proven: true })
     }
 }
@@ -209,15 +235,20 @@ fn is_leaf_of(frame: &Frame, id: PageId, tree: &Tree) -> bool {
     frame.page_id() == id && page.is_leaf() && page.index() == tree.index && !frame.is_unproved()
 }
 
-/// Prefetches the first bytes of the row in a slot. Returns false if the leaf has changed since `version`.
+/// Prefetches a part of the row in a slot, for a write only if the slot has the key. Returns false if the leaf has changed since
+/// `version`.
 #[inline(always)]
-fn ask_for_row(frame: &Frame, version: Version, position: usize, row_bytes: usize) -> bool {
+fn ask_for_row(frame: &Frame, version: Version, (position, exact): (usize, bool), row: RowPart) -> bool {
     let page = frame.bytes();
     let slot = page.slot(position);
-    page.prefetch_bytes(slot.offset, slot.value_at() - slot.offset + slot.value_len.min(row_bytes));
     if !frame.is_still(version) {
         return false;
     }
+    if exact && row.is_written {
+        // Most changes concern the beginning of the row.
+        frame.prefetch_change(slot.value_at());
+    }
+    page.prefetch_bytes(slot.offset, slot.value_at() - slot.offset + slot.value_len.min(row.bytes.into()));
     frame.touch();
     true
 }
@@ -334,13 +365,13 @@ impl<'p> Hint<'p> {
     }
 
     /// Returns the key's position if this is a leaf of its tree and has not changed. Prefetches the row.
-    fn hint(&self, (tree, key, row_bytes): &KeyQuery<'_>) -> Option<KeyHint<'p>> {
+    fn hint(&self, (tree, key, row): &KeyQuery<'_>) -> Option<KeyHint<'p>> {
         let Hint { frame, id, version, narrowed } = *self;
         if !is_leaf_of(frame, id, tree) {
             return None;
         }
         let (position, exact) = frame.bytes().finish(narrowed, key);
-        let is_found = ask_for_row(frame, version, position, *row_bytes);
+        let is_found = ask_for_row(frame, version, (position, exact), *row);
         // A descent does not compare the page's prefix.
         is_found.then_some(KeyHint { frame, leaf: id, version, position, exact, proven: false })
     }

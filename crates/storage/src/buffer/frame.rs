@@ -12,7 +12,7 @@ use crate::base::arena::ZeroValid;
 use crate::base::ids::{Lsn, PAGE_SIZE, PageId};
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::latch::{Latch, Latching, ReadGuard, Version};
-use crate::page::layout::{HINTS, SLOTS};
+use crate::page::layout::{HINTS, LSN, SLOTS};
 use crate::page::sound::{self, Flaw};
 use crate::page::{PageMut, PageRef};
 
@@ -195,6 +195,15 @@ impl Frame {
     pub(crate) fn prefetch_insert(&self, i: usize, heap: usize) {
         self.prefetch_search();
         self.bytes().prefetch_room_at(i, heap);
+    }
+
+    /// Prefetches for a write the cache lines that a change of the byte at `at` writes: of the latch, of the page's LSN and of
+    /// this byte.
+    #[inline]
+    pub(crate) fn prefetch_change(&self, at: usize) {
+        crate::base::prefetch::prefetch_write(std::ptr::from_ref(self).cast());
+        self.bytes().prefetch_to_write(LSN);
+        self.bytes().prefetch_to_write(at);
     }
 
     /// Returns true if the frame has not been written since `version`.

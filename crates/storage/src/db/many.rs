@@ -4,7 +4,7 @@ use super::table::AsTable;
 use super::transaction::{Transaction, undecodable};
 use crate::base::error::TxnError;
 use crate::base::hook::OperationKind;
-use crate::btree::group::GROUP;
+use crate::btree::group::{GROUP, RowPart};
 use crate::table::codec::{Key, Row};
 use crate::table::columns::WHOLE;
 use crate::table::index::{AccessMode, Index};
@@ -132,5 +132,5 @@ impl EncodedKeys {
 
 /// Prefetches the rows of a group of keys into the processor's caches.
 fn announce(txn: &mut Txn<'_>, index: &Index, keys: &EncodedKeys) {
-    txn.prefetch(keys.iter().map(|key| (index.tree(), key, ROW_BYTES)));
+    txn.prefetch(keys.iter().map(|key| (index.tree(), key, RowPart::to_read(ROW_BYTES))));
 }

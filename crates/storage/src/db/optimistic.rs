@@ -9,6 +9,7 @@ use super::table::OpenTable;
 use crate::base::error::TxnError;
 use crate::base::hook::OperationKind;
 use crate::base::ids::PageId;
+use crate::btree::group::RowPart;
 use crate::table::columns::WHOLE;
 use crate::table::index::AccessMode;
 use crate::table::peek::{AnnouncedPositions, PeekedRows, ReplacementRow, TOGETHER};
@@ -93,7 +94,9 @@ impl RawDatabase<'_> {
         rows: impl Iterator<Item = (OpenTable<K, V>, &'k [u8], usize)>,
     ) {
         peeker.serve(self.db);
-        let keys = rows.filter_map(|(table, key, bytes)| Some((table.info(self.db).ok()?.primary.tree(), key, bytes)));
+        let keys = rows.filter_map(|(table, key, bytes)| {
+            Some((table.info(self.db).ok()?.primary.tree(), key, RowPart::to_read(bytes)))
+        });
         self.db.engine.announce(&mut peeker.announced, keys);
     }
 

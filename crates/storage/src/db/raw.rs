@@ -8,7 +8,7 @@ use super::transaction::Transaction;
 use crate::base::error::TxnError;
 use crate::base::hook::{Operation, OperationKind};
 use crate::base::mutant::{Mutant, is_mutant};
-use crate::btree::group::GROUP;
+use crate::btree::group::{GROUP, RowPart};
 use crate::table::columns::{WHOLE, changed_range};
 use crate::table::index::{AccessMode, Index};
 use crate::table::info::TableInfo;
@@ -355,7 +355,9 @@ impl<'t, 'db> RawReader<'t, 'db> {
     pub fn prefetch<'k, K, V>(self, rows: impl Iterator<Item = (OpenTable<K, V>, &'k [u8], usize)>) {
         let db = self.tx.db;
         db.engine.pool.points().enter(Operation::of_transaction(OperationKind::Prefetch));
-        let rows = rows.filter_map(|(table, key, bytes)| Some((table.info(db).ok()?.primary.tree(), key, bytes)));
+        let rows = rows.filter_map(|(table, key, bytes)| {
+            Some((table.info(db).ok()?.primary.tree(), key, RowPart::to_read(bytes)))
+        });
         // Inside another statement the call does nothing, because it is only a hint.
         if let Ok(mut txn) = self.tx.txn.try_borrow_mut() {
             txn.prefetch(rows);
@@ -549,7 +551,7 @@ impl RawWriter<'_, '_> {
     /// next [`RawReader::prefetch`], searches for this row together with its own rows. Changes and locks nothing.
     pub fn prefetch_along<K, V>(self, table: &OpenTable<K, V>, key: &[u8], bytes: usize) {
         if let Ok(info) = table.info(self.tx.db) {
-            self.tx.txn.get_mut().prefetch_along((info.primary.tree(), key, bytes));
+            self.tx.txn.get_mut().prefetch_along((info.primary.tree(), key, RowPart::to_read(bytes)));
         }
     }
 

@@ -3,6 +3,7 @@
 mod guard;
 #[cfg(feature = "measure")]
 pub(crate) mod measure;
+mod retreat;
 mod share;
 mod stats;
 mod superlatch;
@@ -22,6 +23,7 @@ use crate::base::sync::Backoff;
 use crate::base::sync::word::{AtomicU64, Ordering, fence};
 
 pub(crate) use self::guard::{Latching, ReadGuard};
+pub(crate) use self::retreat::Retreat;
 pub(crate) use self::share::Share;
 pub(crate) use self::stats::LatchStats;
 pub(crate) use self::superlatch::PROMOTE_AT;

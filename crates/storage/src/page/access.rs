@@ -17,7 +17,7 @@ use std::marker::PhantomData;
 use super::layout::{MAX_SLOTS, SLOT, SLOTS};
 use crate::base::bytes::copy_few;
 use crate::base::ids::PAGE_SIZE;
-use crate::base::prefetch::prefetch_read;
+use crate::base::prefetch::{prefetch_read, prefetch_write};
 
 /// Read access to a page that may change meanwhile.
 #[derive(Clone, Copy, Debug)]
@@ -333,6 +333,12 @@ impl<'a> PageRef<'a> {
     #[inline]
     pub(crate) fn prefetch(self, at: usize) {
         prefetch_read(self.base.wrapping_add(at));
+    }
+
+    /// Prefetches the cache line at `at` for a write.
+    #[inline]
+    pub(crate) fn prefetch_to_write(self, at: usize) {
+        prefetch_write(self.base.wrapping_add(at));
     }
 }
 

@@ -1,4 +1,4 @@
-//! Contended leaves of a table: reports of failed latches, and the splits that follow from them.
+//! Contended leaves of a table: pauses after a failed latch, reports of failed latches, and the splits that follow from them.
 
 use super::index::Index;
 use crate::base::sync::plain::Ordering;
@@ -21,6 +21,12 @@ pub struct TableContention {
 }
 
 impl Txn<'_> {
+    /// Pauses because another writer has changed the leaf after this writer found its place. No latch is held.
+    pub(super) fn retreat(&mut self) {
+        let state = self.slot.state();
+        state.retreat.pause(state.sequence);
+    }
+
     /// Reports that the leaf of a row could not be latched at the position of its read. Splits the leaf if writers of
     /// different rows contend for it. No latch is held.
     #[cold]

@@ -9,7 +9,7 @@ use super::index::Index;
 use crate::base::error::StorageError;
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::btree::Tree;
-use crate::btree::group::{GROUP, KeyHint, KeyQuery};
+use crate::btree::group::{GROUP, KeyHint, KeyQuery, RowPart};
 use crate::btree::search::LeafAt;
 use crate::buffer::BufferPool;
 use crate::lock::LockName;
@@ -44,7 +44,7 @@ impl<'db> Txn<'db> {
     pub(crate) fn prefetch<'k>(&mut self, keys: impl Iterator<Item = KeyQuery<'k>>) {
         let engine = self.engine;
         let extra_rows = std::mem::take(&mut self.slot.state().extra_rows);
-        let mut group: [KeyQuery<'_>; GROUP] = [(CATALOG, &[], 0); GROUP];
+        let mut group: [KeyQuery<'_>; GROUP] = [(CATALOG, &[], RowPart::to_read(0)); GROUP];
         let mut names = [LockName::NONE; GROUP];
         let mut n = 0;
         // Internal iteration: a chain of iterators runs one loop for each part, without checking at each item which
@@ -53,7 +53,7 @@ impl<'db> Txn<'db> {
             clippy::map_identity,
             reason = "their keys may live longer than those of the rows that come with them"
         )]
-        let keys = keys.map(|(tree, key, bytes)| (tree, key, bytes));
+        let keys = keys.map(|(tree, key, part)| (tree, key, part));
         extra_rows.iter().chain(keys).for_each(|wanted| {
             (group[n], names[n]) = (wanted, engine.locks.name_ahead(wanted.0.index, wanted.1));
             n += 1;
@@ -75,7 +75,7 @@ impl<'db> Txn<'db> {
         &mut self,
         index: &Index,
         keys: &[&[u8]],
-        bytes: usize,
+        part: RowPart,
         names: &mut [LockName; GROUP],
         places: &mut [Option<KeyHint<'db>>; GROUP],
     ) {
@@ -83,7 +83,7 @@ impl<'db> Txn<'db> {
             return;
         }
         let engine = self.engine;
-        let mut group: [KeyQuery<'_>; GROUP] = [(index.tree(), &[], bytes); GROUP];
+        let mut group: [KeyQuery<'_>; GROUP] = [(index.tree(), &[], part); GROUP];
         for ((name, wanted), key) in names.iter_mut().zip(&mut group).zip(keys) {
             wanted.1 = key;
             *name = engine.locks.name_ahead(index.id(), key);

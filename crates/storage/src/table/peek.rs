@@ -14,7 +14,7 @@ use super::write::difference;
 use crate::base::error::{StorageError, TxnError};
 use crate::base::ids::{Lsn, PageId};
 use crate::btree::Tree;
-use crate::btree::group::{GROUP, KeyQuery};
+use crate::btree::group::{GROUP, KeyQuery, RowPart};
 use crate::btree::ops;
 use crate::btree::row_sections::{self, RowAt, RowsBefore};
 use crate::btree::search::LeafAt;
@@ -46,7 +46,7 @@ impl Engine {
     pub(crate) fn announce<'k>(&self, announced: &mut AnnouncedPositions, keys: impl Iterator<Item = KeyQuery<'k>>) {
         let mut keys = keys.peekable();
         while keys.peek().is_some() {
-            let mut group: [KeyQuery<'_>; GROUP] = [(CATALOG, &[], 0); GROUP];
+            let mut group: [KeyQuery<'_>; GROUP] = [(CATALOG, &[], RowPart::to_read(0)); GROUP];
             let n = group.iter_mut().zip(&mut keys).map(|(to, key)| *to = key).count();
             let mut names = [LockName::NONE; GROUP];
             for (name, (tree, key, _)) in names.iter_mut().zip(&group[..n]) {

@@ -8,7 +8,7 @@ use super::locate::remembered_at;
 use crate::base::error::TxnError;
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::sites::site;
-use crate::btree::group::{GROUP, KeyHint};
+use crate::btree::group::{GROUP, KeyHint, RowPart};
 use crate::btree::overflow::Reference;
 use crate::btree::search::LeafAt;
 use crate::lock::{LockName, Prefix};
@@ -148,7 +148,7 @@ impl Txn<'_> {
     ) -> Result<(), TxnError> {
         self.intend(index, AccessMode::Read)?;
         let (mut names, mut places) = ([LockName::NONE; GROUP], [None; GROUP]);
-        self.look_for(index, keys, bytes_until(columns), &mut names, &mut places);
+        self.look_for(index, keys, RowPart::to_read(bytes_until(columns)), &mut names, &mut places);
         self.engine.pool.points().at(&site::BEFORE_READ);
         for (i, key) in keys.iter().enumerate() {
             let start = out.len();

@@ -13,7 +13,7 @@ use crate::base::error::TxnError;
 use crate::base::ids::{Lsn, PageId};
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::sites::site;
-use crate::btree::group::{GROUP, KeyHint};
+use crate::btree::group::{GROUP, KeyHint, RowPart};
 use crate::btree::ops;
 use crate::btree::row_sections::{self, RowAt, RowsBefore};
 use crate::buffer::frame::FrameWrite;
@@ -40,6 +40,19 @@ fn turn(keys: &[&[u8]]) -> usize {
     (1..most).find(|&n| keys[..n].contains(&keys[n])).unwrap_or(most)
 }
 
+/// Maximum number of times that up to [`MOST`] rows are tried again together.
+const MOST_RETRIES: u32 = 4;
+
+/// Result of an attempt to insert rows together.
+enum RunAttempt {
+    /// This number of rows was inserted.
+    Inserted(usize),
+    /// Another thread has changed the leaf since it was read, or the log had no segment ready.
+    Again,
+    /// The rows cannot be inserted together. [`Txn::insert`] handles the first one.
+    Single,
+}
+
 impl Txn<'_> {
     /// Inserts rows with ascending keys. Rows that belong in one gap of one leaf are inserted together.
     ///
@@ -59,28 +72,29 @@ impl Txn<'_> {
             for (name, (key, _)) in names.iter_mut().zip(rows) {
                 *name = self.engine.locks.name_ahead(index.id(), key);
             }
-            let mut at = 0;
+            let (mut at, mut retries) = (0, 0);
             while at < rows.len() {
-                let n = self.insert_together(index, &rows[at..], &names[at..rows.len()])?;
-                if n == 0 {
-                    // A ghost, a reader of the gap, or a full leaf prevents the insert. The insert of a single row
-                    // handles these cases.
-                    self.insert(index, rows[at].0, rows[at].1)?;
+                match self.insert_together(index, &rows[at..], &names[at..rows.len()])? {
+                    RunAttempt::Inserted(n) => at += n,
+                    // The window of a single insert is shorter: writers of single rows cannot overtake it for ever.
+                    RunAttempt::Again if retries < MOST_RETRIES => retries += 1,
+                    RunAttempt::Again | RunAttempt::Single => {
+                        self.insert(index, rows[at].0, rows[at].1)?;
+                        at += 1;
+                    }
                 }
-                at += n.max(1);
             }
         }
         Ok(())
     }
 
-    /// Inserts as many of the rows as fit one gap of one leaf; `names` are the lock names of their keys. Returns the
-    /// number of inserted rows; 0 if the first row must be inserted by `insert`.
+    /// Inserts as many of the rows as fit one gap of one leaf; `names` are the lock names of their keys.
     fn insert_together(
         &mut self,
         index: &Index,
         rows: &[(&[u8], &[u8])],
         row_names: &[LockName],
-    ) -> Result<usize, TxnError> {
+    ) -> Result<RunAttempt, TxnError> {
         let leaf = match self.finger(index, rows[0].0) {
             Some(leaf) => leaf,
             None => index.tree().find(&self.engine.pool, rows[0].0)?,
@@ -107,20 +121,23 @@ impl Txn<'_> {
         }
         // The insert of a single row reports a key that cannot belong in this leaf.
         let belong = rows[..n].iter().all(|(key, _)| page.may_share_prefix(key));
-        if exact || n == 0 || !belong || !leaf.read.is_valid() {
-            return Ok(0);
+        if !leaf.read.is_valid() {
+            return Ok(RunAttempt::Again);
+        }
+        if exact || n == 0 || !belong {
+            return Ok(RunAttempt::Single);
         }
         for name in &row_names[..n] {
             if self.try_lock_row(index, *name, RecordMode::X, Prefix::MIN)? == LockAttempt::MustWait {
-                return Ok(0);
+                return Ok(RunAttempt::Single);
             }
         }
         // A gap lock that excludes a smaller key also excludes the largest one.
         let prefix = Prefix::of(rows[n - 1].0);
-        let Some(mut leaf) = leaf.read.upgrade() else { return Ok(0) };
+        let Some(mut leaf) = leaf.read.upgrade() else { return Ok(RunAttempt::Again) };
         if self.slot.state().owner.check_insert(index.lock_table, next, prefix) != InsertCheck::Granted {
             leaf.release_unchanged();
-            return Ok(0);
+            return Ok(RunAttempt::Single);
         }
         leaf.mark_dirty_at(|| self.engine.log.tail());
         self.begin_record(RecordKind::Data);
@@ -136,14 +153,14 @@ impl Txn<'_> {
             Err(refused) => {
                 drop(leaf);
                 refused.make_room(&self.engine.log)?;
-                return Ok(0);
+                return Ok(RunAttempt::Again);
             }
         };
         let mut page = leaf.page_mut();
         page.insert_rows(position, &rows[..n]);
         page.set_lsn(lsn);
         self.release_inserted(index, rows[n - 1].0, position + n - 1, leaf);
-        Ok(n)
+        Ok(RunAttempt::Inserted(n))
     }
 
     /// Locks every row of `[from, to]` for writing and calls `change` to edit the row in place. Returns the number of
@@ -348,7 +365,7 @@ impl Txn<'_> {
         let len = part.len();
         self.intend(index, AccessMode::Write)?;
         let (mut names, mut places) = ([LockName::NONE; TOGETHER], [None; TOGETHER]);
-        self.look_for(index, keys, bytes_until(columns), &mut names, &mut places);
+        self.look_for(index, keys, RowPart::to_write(bytes_until(columns)), &mut names, &mut places);
         self.engine.pool.points().at(&site::BEFORE_READ);
         let mut spots = [(0, LeafSpot::NONE); TOGETHER];
         let mut n = 0;

@@ -154,9 +154,13 @@ impl<'db> Txn<'db> {
                 if leaf.read.is_valid() {
                     return Err(TxnError::DuplicateKey { table: index.table(), index: index.name() });
                 }
+                self.retreat();
                 continue;
             }
-            let Some(leaf) = leaf.read.upgrade() else { continue };
+            let Some(leaf) = leaf.read.upgrade() else {
+                self.retreat();
+                continue;
+            };
             let placed = if exact {
                 self.revive(index, key, value, position, leaf)?
             } else {

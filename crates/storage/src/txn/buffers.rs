@@ -4,7 +4,7 @@
 use std::ops::ControlFlow;
 
 use crate::btree::Tree;
-use crate::btree::group::KeyQuery;
+use crate::btree::group::{KeyQuery, RowPart};
 
 /// Buffers for encoded keys and rows. The buffers stay with the slot, so only the first transactions of a slot allocate
 /// them.
@@ -52,17 +52,17 @@ const MAX_EXTRA_ROWS: usize = 4;
 #[derive(Debug, Default)]
 pub(crate) struct ExtraRows {
     keys: EncodedKeys,
-    /// For each row, its tree and the number of bytes of the row to prefetch.
-    rows: Vec<(Tree, usize)>,
+    /// For each row, its tree and the part of the row to prefetch.
+    rows: Vec<(Tree, RowPart)>,
 }
 
 impl ExtraRows {
     /// Adds a row to search. The row is a hint: rows beyond the maximum are ignored.
     #[inline]
-    pub(crate) fn push(&mut self, (tree, key, bytes): KeyQuery<'_>) {
+    pub(crate) fn push(&mut self, (tree, key, part): KeyQuery<'_>) {
         if self.rows.len() < MAX_EXTRA_ROWS {
             self.keys.push(|out| out.extend_from_slice(key));
-            self.rows.push((tree, bytes));
+            self.rows.push((tree, part));
         }
     }
 
@@ -82,7 +82,7 @@ impl ExtraRows {
     /// Iterates over the rows.
     #[inline]
     pub(crate) fn iter(&self) -> impl Iterator<Item = KeyQuery<'_>> {
-        self.keys.iter().zip(&self.rows).map(|(key, (tree, bytes))| (*tree, key, *bytes))
+        self.keys.iter().zip(&self.rows).map(|(key, (tree, part))| (*tree, key, *part))
     }
 }
 

@@ -5,6 +5,7 @@ use super::chains::Chains;
 use super::ghosts::GhostRuns;
 use super::positions::PositionCache;
 use crate::base::ids::{Lsn, SlotId, TxnId};
+use crate::latch::Retreat;
 use crate::lock::LockOwner;
 use crate::log::RecordBuf;
 
@@ -48,6 +49,8 @@ pub(crate) struct SlotState {
     pub(crate) extra_rows: ExtraRows,
     /// Remembered positions of announced keys.
     pub(crate) positions: PositionCache,
+    /// Pauses of this slot's writer after the loss of a leaf.
+    pub(crate) retreat: Retreat,
 }
 
 impl SlotState {
@@ -73,6 +76,7 @@ impl SlotState {
             ghosts: GhostRuns::default(),
             extra_rows: ExtraRows::default(),
             positions: PositionCache::default(),
+            retreat: Retreat::default(),
         }
     }
 }
