@@ -26,6 +26,8 @@ use crate::txn::transaction::Txn;
 
 /// Maximum number of rows in one log record.
 const MOST: usize = 64;
+/// Maximum number of times that the rows of one log record are tried again together.
+const MOST_RETRIES: u32 = 4;
 /// Maximum number of rows written together if they lie in different leaves.
 const TOGETHER: usize = GROUP;
 
@@ -39,9 +41,6 @@ fn turn(keys: &[&[u8]]) -> usize {
     }
     (1..most).find(|&n| keys[..n].contains(&keys[n])).unwrap_or(most)
 }
-
-/// Maximum number of times that up to [`MOST`] rows are tried again together.
-const MOST_RETRIES: u32 = 4;
 
 /// Result of an attempt to insert rows together.
 enum RunAttempt {
@@ -76,7 +75,7 @@ impl Txn<'_> {
             while at < rows.len() {
                 match self.insert_together(index, &rows[at..], &names[at..rows.len()])? {
                     RunAttempt::Inserted(n) => at += n,
-                    // The window of a single insert is shorter: writers of single rows cannot overtake it for ever.
+                    // Other writers can overtake a run again and again. A single insert locks less before it latches the leaf.
                     RunAttempt::Again if retries < MOST_RETRIES => retries += 1,
                     RunAttempt::Again | RunAttempt::Single => {
                         self.insert(index, rows[at].0, rows[at].1)?;
