@@ -83,19 +83,19 @@ impl Tree {
         for (spot, (tree, key, _)) in spots.iter_mut().zip(keys) {
             *spot = pool.shortcuts().entry_of(tree.index, key);
         }
-        let mut near: [Option<NearLeaf<'p>>; GROUP] = [const { None }; GROUP];
         // Usually shortcuts lead to all keys, and there is no descent.
         let mut above = None;
         for (i, (tree, key, _)) in keys.iter().enumerate() {
-            near[i] = NearLeaf::of(pool, spots[i]);
-            if near[i].is_none() {
+            found[i] = KeyHint::of_shortcut(pool, spots[i]);
+            if found[i].is_none() {
                 above.get_or_insert_with(Descents::none).add(i, tree.lowest_inner(pool, key));
             }
         }
         pool.points().at(&site::GROUP_INNER);
-        for (near, (_, key, _)) in near.iter_mut().zip(keys) {
-            if let Some(near) = near {
-                near.narrow(key);
+        let mut places = [LeafPlace::NONE; GROUP];
+        for ((hint, place), (_, key, _)) in found.iter_mut().zip(&mut places).zip(keys) {
+            if let Some(hint) = hint {
+                *place = hint.narrow(key);
             }
         }
         if let Some(above) = &mut above {
@@ -103,9 +103,9 @@ impl Tree {
         }
         pool.points().at(&site::GROUP_INNER_SEGMENT);
         for (i, wanted) in keys.iter().enumerate() {
-            let Some(near) = &near[i] else { continue };
-            found[i] = near.hint(wanted);
-            if found[i].is_none() {
+            let Some(hint) = &mut found[i] else { continue };
+            if !hint.prove(places[i], wanted) {
+                found[i] = None;
                 let (tree, key, _) = wanted;
                 let above = above.get_or_insert_with(Descents::none);
                 above.add(i, tree.lowest_inner(pool, key));
@@ -176,54 +176,45 @@ impl Tree {
     }
 }
 
-/// A leaf in which keys near a key were last found, according to a shortcut. The frame may hold another page at present, or
-/// the key may be in another leaf.
-#[derive(Clone, Copy)]
-struct NearLeaf<'p> {
-    frame: &'p Frame,
-    id: PageId,
-    /// Version under which the leaf is read.
-    version: Version,
-    /// Result of the search under this version.
-    place: LeafPlace,
-}
-
-impl<'p> NearLeaf<'p> {
-    /// Returns the leaf to which a shortcut leads. Its first cache lines are prefetched.
+impl<'p> KeyHint<'p> {
+    /// Returns the leaf in which keys near a key were last found, according to a shortcut. The frame may hold another page
+    /// at present, or the key may be in another leaf: [`KeyHint::prove`] decides. Prefetches the first cache lines of the
+    /// leaf.
     #[inline(always)]
-    fn of(pool: &'p BufferPool, spot: ShortcutEntry) -> Option<NearLeaf<'p>> {
-        let id = pool.shortcuts().leaf(spot);
-        if id.is_none() {
+    fn of_shortcut(pool: &'p BufferPool, spot: ShortcutEntry) -> Option<KeyHint<'p>> {
+        let leaf = pool.shortcuts().leaf(spot);
+        if leaf.is_none() {
             return None;
         }
-        let frame = pool.get(id)?;
+        let frame = pool.get(leaf)?;
         frame.prefetch_search();
-        Some(NearLeaf { frame, id, version: Version::NEVER, place: LeafPlace::NONE })
+        Some(KeyHint { frame, leaf, version: Version::NEVER, position: 0, exact: true, proven: true })
     }
 
-    /// Reads the hint keys, and prefetches the slots to which they lead.
+    /// Reads the version and the hint keys of the leaf, and prefetches the slots to which they lead.
     #[inline(always)]
-    fn narrow(&mut self, key: &[u8]) {
+    fn narrow(&mut self, key: &[u8]) -> LeafPlace {
         self.version = self.frame.latch_version();
         let page = self.frame.bytes();
-        self.place = page.place_in_leaf(key);
+        let place = page.place_in_leaf(key);
         page.prefetch_prefix();
+        place
     }
 
-    /// Returns the key's position if this is a leaf of its tree, contains exactly the key, and has not changed. Prefetches
-    /// the row.
+    /// Sets the position of the key. Returns false if this is no leaf of the key's tree, does not contain exactly the key,
+    /// or has changed. Prefetches the row.
     #[inline(always)]
-    fn hint(&self, (tree, key, row): &KeyQuery<'_>) -> Option<KeyHint<'p>> {
-        let NearLeaf { frame, id, version, place } = *self;
+    fn prove(&mut self, place: LeafPlace, (tree, key, row): &KeyQuery<'_>) -> bool {
+        let KeyHint { frame, leaf, version, .. } = *self;
         let page = frame.bytes();
         // Slots hold keys without the page's prefix, so a different key in another page may look the same.
-        if !is_leaf_of(frame, id, tree) || !page.shares_prefix(key) {
-            return None;
+        if !is_leaf_of(frame, leaf, tree) || !page.shares_prefix(key) {
+            return false;
         }
         // Only an exact match proves that this is the leaf of the key.
-        let position = page.find_at(place, key)?;
-        let is_found = ask_for_row(frame, version, (position, true), *row);
-        is_found.then_some(KeyHint { frame, leaf: id, version, position, exact: true, proven: true })
+        let Some(position) = page.find_at(place, key) else { return false };
+        self.position = position;
+        ask_for_row(frame, version, (position, true), *row)
     }
 }
 
