@@ -73,7 +73,6 @@ fn mistakes_name_the_flag_and_exit_2() {
         (&["run", "--latch-words", "64"], "--latch-words 64: means nothing without '--latches super'"),
         (&["history", "--out", "x", "--latches", "plain", "--latch-words", "64"], "--latch-words 64: means nothing"),
         (&["run", "--partition", "all"], "--partition all"),
-        (&["run", "--partition", "none", "--scheduler", "itas"], "--partition: means nothing with --scheduler itas"),
         (&["run", "--engine", "floor", "--partition", "both"], "--partition: means nothing"),
         (&["run", "--pin", "--workers", "1024"], "--pin: 1024 workers on "),
         (&["run", "--pin", "--speculate", "on"], "--pin: means nothing with --speculate on"),
@@ -726,21 +725,27 @@ fn transactions_are_scheduled_by_home_warehouse() {
     let (data, file) = (Scratch::new("siblings"), Scratch::new("siblings-json"));
     let dir = data.text();
     let run = ["run", "--data", dir, "--warehouses", "2", "--workers", "2", "--terminals", "20", "--scheduler", "itas"];
-    for policy in ["fair", "tas", "packed", "itas"] {
-        let more = ["--policy", policy, "--slice-us", "20", "--duration", "0.5", "--warmup", "0.1", "--seed", "5"];
-        let output = ends(0, "", &[&run[..], &more, &["--json", file.text()]].concat());
-        assert!(String::from_utf8_lossy(&output.stdout).contains("siblings "), "{policy}");
+    let policies = ["fair", "tas", "itas"];
+    for (policy, partition) in policies.iter().flat_map(|&policy| [(policy, "client"), (policy, "none")]) {
+        let how = ["--policy", policy, "--partition", partition, "--slice-us", "20"];
+        let length = ["--duration", "0.5", "--warmup", "0.1", "--seed", "5"];
+        let output = ends(0, "", &[&run[..], &how, &length, &["--json", file.text()]].concat());
+        assert!(String::from_utf8_lossy(&output.stdout).contains("siblings "), "{how:?}");
         let json = file.json();
-        assert_eq!((json["config"]["policy"].as_str(), &json["check"]["passed"]), (Some(policy), &true.into()));
+        let config = &json["config"];
+        assert_eq!((config["policy"].as_str(), config["partition"].as_str()), (Some(policy), Some(partition)));
+        assert_eq!(json["check"]["passed"], true, "{how:?}");
         let siblings = &json["siblings"];
-        assert!(siblings["wait_to_bound"].as_f64().is_some_and(|part| part <= 1.0), "{policy}: {siblings}");
-        assert!(siblings["switches_between"].as_u64().is_some_and(|n| n > 0) || policy == "packed", "{siblings}");
+        assert!(siblings["wait_to_bound"].as_f64().is_some_and(|part| part <= 1.0), "{how:?}: {siblings}");
+        // Each of the two workers is the home of one warehouse.
+        let is_at_home = partition == "client";
+        assert_eq!(siblings["switches_between"].as_u64().map(|n| n == 0), Some(is_at_home), "{how:?}: {siblings}");
     }
     let histories = Scratch::new("itas-history");
     let to = ["--data", histories.text(), "--out", file.text(), "--scheduler", "itas"];
     let history = [&["history", "--sessions", "4", "--transactions", "50"][..], &to].concat();
     ends(0, "", &history);
-    ends(2, "--policy packed", &[&history[..], &["--policy", "packed"]].concat());
+    ends(2, "--policy", &[&history[..], &["--policy", "packed"]].concat());
     ends(2, "--policy: means nothing", &["run", "--data", dir, "--policy", "tas"]);
     ends(2, "--slice-us: means nothing", &["run", "--data", dir, "--scheduler", "steps", "--slice-us", "5"]);
     ends(2, "--ctx-points: means nothing", &[&run[..], &["--ctx-points", "all"]].concat());

@@ -434,8 +434,8 @@ pub(crate) struct SchedulingFlags {
     ///
     /// threads: one transaction after the other. steps: the fibers of a team execute the same code together and switch at fixed
     /// points, so that they share instruction cache misses and overlap data misses (STEPS, VLDB 2004). itas: the fibers of a
-    /// group, one for each home warehouse, run back to back and on all workers at the same time, so that they share cached data
-    /// (ITAS, AJIT 2009).
+    /// group run back to back, so that they share cached data; each warehouse has one group. With --partition none, a group runs
+    /// on all workers at the same time (ITAS, AJIT 2009).
     #[arg(long, default_value = "threads", value_name = "SCHEDULER", hide_possible_values = true)]
     pub(crate) scheduler: Scheduler,
     /// Concurrent transactions of a worker, with --scheduler steps or itas [default: 16]
@@ -456,11 +456,11 @@ pub(crate) struct SchedulingFlags {
     #[arg(long, value_name = "FILE|all|none", value_parser = ctx_points)]
     #[arg(hide_short_help = true)]
     pub(crate) ctx_points: Option<SwitchPoints>,
-    /// Scheduling policy, with --scheduler itas: fair, tas, packed or itas [default: itas]
+    /// Scheduling policy, with --scheduler itas: fair, tas or itas [default: itas]
     ///
-    /// packed is tas with each warehouse on one worker, as under the other schedulers; the other policies distribute the
-    /// terminals of a warehouse over all workers.
-    #[arg(long, value_name = "fair|tas|packed|itas", hide_possible_values = true)]
+    /// fair: the transaction that has run least is next. tas: each worker runs the transactions of a warehouse one after the
+    /// other. itas: as tas, and workers that have transactions of the same warehouse run them at the same time.
+    #[arg(long, value_name = "fair|tas|itas", hide_possible_values = true)]
     #[arg(hide_short_help = true)]
     pub(crate) policy: Option<SiblingPolicy>,
     /// Time slice, in microseconds, with --scheduler itas; it ends with the transaction that exceeds it [default: 50]

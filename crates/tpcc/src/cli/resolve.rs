@@ -49,7 +49,8 @@ pub(crate) fn run(flags: RunFlags) -> Result<RunConfig, Error> {
     };
     let scheduling = scheduling(&flags.scheduling)?;
     speculation(&flags, &scheduling)?;
-    let partition = partition(&flags, &scheduling)?;
+    let partition = flags.partition.partition.unwrap_or(Partition::Client);
+    pin(&flags)?;
     let defaults = store(flags.directory.data.as_deref(), &flags.engine, flags.machine.workers)?;
     let config = RunConfig {
         partition,
@@ -162,14 +163,8 @@ fn delivery_results(flags: &RunFlags) -> Result<Option<PathBuf>, Error> {
     })))
 }
 
-/// Returns the partitioning among the workers. Refuses `--partition` with a scheduling policy, and `--pin` with speculation or
-/// with more workers than cores.
-fn partition(flags: &RunFlags, scheduling: &Scheduling) -> Result<Partition, Error> {
-    let asked = flags.partition.partition;
-    if scheduling.policy().is_some() {
-        let help = "its --policy says where the terminals of a warehouse are served; leave one of the two out";
-        refuse_ineffective(&[("--partition", asked.is_some())], "--scheduler itas", help)?;
-    }
+/// Refuses `--pin` with speculation or with more workers than cores.
+fn pin(flags: &RunFlags) -> Result<(), Error> {
     if flags.pin {
         let help = "a worker's threads would all share its core; leave one of the two out";
         let ahead = flags.speculation.speculate;
@@ -181,7 +176,7 @@ fn partition(flags: &RunFlags, scheduling: &Scheduling) -> Result<Partition, Err
                 .help(format!("pass --workers {} or fewer, or leave out --pin", there.max(1))));
         }
     }
-    Ok(asked.unwrap_or(Partition::Client))
+    Ok(())
 }
 
 /// Refuses speculation with a scheduler of fibers.

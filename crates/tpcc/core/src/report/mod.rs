@@ -63,7 +63,7 @@ pub fn run_config(config: &RunConfig, counts: &ResolvedCounts, loaded: &Loaded) 
             isolation: Some(store.isolation.name().to_owned()),
             latches: Some(store.latches.name().to_owned()),
             latch_words: store.latch_words,
-            partition: config.scheduling.policy().is_none().then(|| config.partition.name().to_owned()),
+            partition: Some(config.partition.name().to_owned()),
             large_pages: Some(store.large_pages.name().to_owned()),
             prefetch: Some(store.prefetch),
             preload: Some(store.preload),

@@ -127,8 +127,7 @@ pub struct Config {
     pub latches: Option<String>,
     /// Reader words per hot latch, as requested; null if the number of cores determines it.
     pub latch_words: Option<usize>,
-    /// Resources partitioned among the workers: none, client, server or both; null with the scheduler itas, whose policy
-    /// decides.
+    /// Resources partitioned among the workers: none, client, server or both.
     pub partition: Option<String>,
     /// True if each worker was pinned to a core of its own.
     pub pin: Option<bool>,

@@ -253,8 +253,6 @@ pub enum SiblingPolicy {
     Fair,
     /// siblings one after the other on each worker
     Tas,
-    /// as tas, with all siblings on one worker
-    Packed,
     /// siblings on all workers at the same time
     Itas,
 }
@@ -270,7 +268,6 @@ impl SiblingPolicy {
         match self {
             SiblingPolicy::Fair => itas::auto::Mode::Fair,
             SiblingPolicy::Tas => itas::auto::Mode::Tas,
-            SiblingPolicy::Packed => itas::auto::Mode::Packed,
             SiblingPolicy::Itas => itas::auto::Mode::Itas,
         }
     }
@@ -451,14 +448,9 @@ impl RunConfig {
     /// Default number of terminals per warehouse (4.2.2).
     pub const TERMINALS_OF_A_WAREHOUSE: u32 = 10;
 
-    /// Returns the placement of the terminals of a warehouse. The policy of sibling groups determines the placement if there
-    /// is one, otherwise the partition.
+    /// Returns the placement of the terminals of a warehouse.
     pub fn placement(&self) -> itas::Placement {
-        match self.scheduling.policy() {
-            Some(policy) => policy.mode().placement(),
-            None if self.partition.divides_clients() => itas::Placement::Packed,
-            None => itas::Placement::Spread,
-        }
+        if self.partition.divides_clients() { itas::Placement::Packed } else { itas::Placement::Spread }
     }
 
     /// Returns the number of warehouses to load if there is no database.

@@ -7,8 +7,8 @@ use tpcc_core::checkers::history;
 use tpcc_core::driver::RunPlan;
 use tpcc_core::workload::error::Error;
 use tpcc_core::workload::settings::{
-    Admission, Background, ClockKind, Durability, HistoryForm, Length, Partition, Scheduler, Scheduling, SiblingPolicy,
-    Speculate, StoreConfig, Switch,
+    Admission, Background, ClockKind, Durability, HistoryForm, Length, Partition, Scheduler, Scheduling, Speculate,
+    StoreConfig, Switch,
 };
 use tpcc_core::workload::txn::StepOrder;
 use tpcc_core::workload::words::counted;
@@ -193,20 +193,16 @@ pub(crate) struct ShellConfig {
 pub(crate) fn shell(flags: ShellFlags) -> Result<ShellConfig, Error> {
     let store = on_disk("shell", flags.data.as_deref(), &flags.engine, Some(1))?;
     let store = with_latches(store, &flags.latches)?;
-    let teams = teams(&scheduling(&flags.scheduling)?, 1, "sessions of a shell have no home")?;
+    let teams = teams(&scheduling(&flags.scheduling)?, 1)?;
     Ok(ShellConfig { store, teams, table: flags.table })
 }
 
 /// Returns the teams or sibling groups whose fibers run sessions on `workers` threads; `None` if sessions are threads.
-/// `homeless` is the reason in the error that refuses the policy `packed`.
-fn teams(scheduling: &Scheduling, workers: usize, homeless: &str) -> Result<Option<history::Teams>, Error> {
+fn teams(scheduling: &Scheduling, workers: usize) -> Result<Option<history::Teams>, Error> {
     match scheduling {
         Scheduling::Threads => Ok(None),
         Scheduling::Steps { team_size, teams_of, points } => {
             history::Teams::as_run(workers, *team_size, *teams_of, points).map(Some)
-        }
-        Scheduling::Itas { policy: SiblingPolicy::Packed, .. } => {
-            Err(Error::usage("--policy packed: means nothing here").help(format!("{homeless}; pass fair, tas or itas")))
         }
         Scheduling::Itas { policy, slice_us, .. } => {
             history::Teams::of_siblings(workers, policy.mode(), Duration::from_micros(*slice_us)).map(Some)
@@ -256,7 +252,7 @@ fn session_kind(
     }
     let workers = workers.unwrap_or(u64::from(sessions).min(cores() as u64));
     let workers = check_maximum("--workers", workers, sessions.into(), "the flags")?;
-    let Some(teams) = teams(&scheduling, workers as usize, "sessions of a history have no home")? else {
+    let Some(teams) = teams(&scheduling, workers as usize)? else {
         return Ok((Threads, scheduling.name().to_owned()));
     };
     let how = match &scheduling {

@@ -1,7 +1,8 @@
 //! Worker whose transactions are scheduled by home warehouse (ITAS, AJIT 2009). The fibers of a worker take transactions of
 //! terminals; a fiber belongs to the sibling group of its transaction's home warehouse. Sibling fibers run one after the
-//! other, so that the rows of a warehouse stay in the caches. With the policy `itas`, all workers run the same sibling group
-//! at the same time.
+//! other, so that the rows of a warehouse stay in the caches. A warehouse has one home worker, or several if there are more
+//! workers than warehouses. With the policy `itas`, the workers of a warehouse run its group at the same time; in the paper
+//! these are all workers (`--partition none`).
 //!
 //! A time slice ends only between transactions. A transaction preempted in the middle would keep its locks, and other
 //! transactions of its group, which use the same rows, would wait for these locks. While a transaction waits for a lock or a
