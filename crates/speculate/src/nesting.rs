@@ -10,7 +10,7 @@ use std::cell::Cell;
 use crate::sync::thread_local;
 
 thread_local! {
-    /// True while a call on this thread's own stack works on a loop.
+    /// True while this thread runs a loop, in a call that has not returned.
     static IN_LOOP: Cell<bool> = const { Cell::new(false) };
 }
 

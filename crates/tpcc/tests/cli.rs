@@ -725,10 +725,9 @@ fn transactions_are_scheduled_by_home_warehouse() {
     let (data, file) = (Scratch::new("siblings"), Scratch::new("siblings-json"));
     let dir = data.text();
     let run = ["run", "--data", dir, "--warehouses", "2", "--workers", "2", "--terminals", "20", "--scheduler", "itas"];
-    let policies = ["fair", "tas", "itas"];
-    for (policy, partition) in policies.iter().flat_map(|&policy| [(policy, "client"), (policy, "none")]) {
+    let switches = |policy: &str, partition: &str| {
         let how = ["--policy", policy, "--partition", partition, "--slice-us", "20"];
-        let length = ["--duration", "0.5", "--warmup", "0.1", "--seed", "5"];
+        let length = ["--duration", "0.5", "--warmup", "0.1", "--seed", "5", "--durability", "async"];
         let output = ends(0, "", &[&run[..], &how, &length, &["--json", file.text()]].concat());
         assert!(String::from_utf8_lossy(&output.stdout).contains("siblings "), "{how:?}");
         let json = file.json();
@@ -737,15 +736,19 @@ fn transactions_are_scheduled_by_home_warehouse() {
         assert_eq!(json["check"]["passed"], true, "{how:?}");
         let siblings = &json["siblings"];
         assert!(siblings["wait_to_bound"].as_f64().is_some_and(|part| part <= 1.0), "{how:?}: {siblings}");
-        // Each of the two workers is the home of one warehouse.
-        let is_at_home = partition == "client";
-        assert_eq!(siblings["switches_between"].as_u64().map(|n| n == 0), Some(is_at_home), "{how:?}: {siblings}");
+        siblings["switches_between"].as_u64().unwrap()
+    };
+    for policy in ["fair", "tas", "itas"] {
+        let (at_home, spread) = (switches(policy, "client"), switches(policy, "none"));
+        // Each of the two workers is the home of one warehouse. Only fibers that get their first transaction after the warm-up
+        // still change their group.
+        assert!(10 * at_home < spread, "{policy}: {at_home} switches between warehouses at home, {spread} spread");
     }
     let histories = Scratch::new("itas-history");
     let to = ["--data", histories.text(), "--out", file.text(), "--scheduler", "itas"];
     let history = [&["history", "--sessions", "4", "--transactions", "50"][..], &to].concat();
     ends(0, "", &history);
-    ends(2, "--policy", &[&history[..], &["--policy", "packed"]].concat());
+    ends(2, "packed", &[&history[..], &["--policy", "packed"]].concat());
     ends(2, "--policy: means nothing", &["run", "--data", dir, "--policy", "tas"]);
     ends(2, "--slice-us: means nothing", &["run", "--data", dir, "--scheduler", "steps", "--slice-us", "5"]);
     ends(2, "--ctx-points: means nothing", &[&run[..], &["--ctx-points", "all"]].concat());

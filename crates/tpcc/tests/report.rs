@@ -148,7 +148,7 @@ fn experiments_are_kept_and_not_run_twice() {
     }
     let result = common::parse(&scratch.read("out/itas-decision/result.json"));
     assert_eq!(result["id"], "itas-decision");
-    let verdicts = ["holds", "weaker", "contradicts"];
+    let verdicts = ["reached", "missed"];
     let claim = &result["claims"][0];
     assert!(verdicts.contains(&claim["verdict"].as_str().unwrap()) && !claim["note"].as_str().unwrap().is_empty());
     let absent = common::parse(&scratch.read("out/compiler-table1/result.json"));

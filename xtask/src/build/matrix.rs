@@ -136,7 +136,7 @@ const ROWS: &[Row] = &[
     Row { name: "callee's registers saved", features: &["save-callee"], run: "--scheduler steps", ..ALL },
     Row { name: "floating-point state saved", features: &["save-float"], run: "--scheduler steps", ..ALL },
     Row { name: builds::ALL_STEPS, run: "--scheduler steps", ..ALL },
-    Row { name: "sequentially consistent", features: &["seqcst"], ..ALL },
+    Row { name: builds::SEQUENTIALLY_CONSISTENT, features: &["seqcst"], ..ALL },
     Row { name: "no prefetch", run: "--prefetch off", ..ALL },
     Row { name: "this processor", flags: &["-Ctarget-cpu=native"], ..ALL },
     Row { name: builds::ONLY_FEEDBACK, feedback: Feedback::On, ..ALL_OFF },

@@ -188,7 +188,7 @@ impl<'p> KeyHint<'p> {
         }
         let frame = pool.get(leaf)?;
         frame.prefetch_search();
-        Some(KeyHint { frame, leaf, version: Version::NEVER, position: 0, exact: true, proven: true })
+        Some(KeyHint { frame, leaf, version: Version::NEVER, position: 0, exact: true, proven: false })
     }
 
     /// Reads the version and the hint keys of the leaf, and prefetches the slots to which they lead.
@@ -213,7 +213,7 @@ impl<'p> KeyHint<'p> {
         }
         // Only an exact match proves that this is the leaf of the key.
         let Some(position) = page.find_at(place, key) else { return false };
-        self.position = position;
+        (self.position, self.proven) = (position, true);
         ask_for_row(frame, version, (position, true), *row)
     }
 }

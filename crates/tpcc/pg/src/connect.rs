@@ -371,7 +371,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Drives the connection until `work` is done. A connection with a limit is lost when the limit is exceeded.
+    /// Drives the connection until `work` is done. If that takes longer than the limit, the connection is not used any more.
     pub(super) fn wait<F: Future>(&self, work: F) -> Result<F::Output, PgError> {
         let limit = self.limit.unwrap_or(Duration::MAX);
         self.runtime.block_on(within(limit, work)).map_err(|waited| {

@@ -434,8 +434,8 @@ pub(crate) struct SchedulingFlags {
     ///
     /// threads: one transaction after the other. steps: the fibers of a team execute the same code together and switch at fixed
     /// points, so that they share instruction cache misses and overlap data misses (STEPS, VLDB 2004). itas: the fibers of a
-    /// group run back to back, so that they share cached data; each warehouse has one group. With --partition none, a group runs
-    /// on all workers at the same time (ITAS, AJIT 2009).
+    /// group run back to back, and on several workers at the same time, so that they share cached data (ITAS, AJIT 2009); a
+    /// group is a warehouse.
     #[arg(long, default_value = "threads", value_name = "SCHEDULER", hide_possible_values = true)]
     pub(crate) scheduler: Scheduler,
     /// Concurrent transactions of a worker, with --scheduler steps or itas [default: 16]
@@ -492,8 +492,8 @@ pub(crate) struct SpeculationFlags {
 pub(crate) struct PartitionFlags {
     /// Partitioning among the workers: none; client (warehouses); server (frames of the pool); both [default: client]
     ///
-    /// client: one worker serves all terminals of a warehouse; without it they are distributed over all workers, and the rows
-    /// travel between cores. server: pages that a worker reads or creates take frames of its own, in chunks of 2 MiB, on its
+    /// client: one worker serves all terminals of a warehouse, or several if there are more workers than warehouses; without it
+    /// they are distributed over all workers, and the rows travel between cores. server: pages that a worker reads or creates take frames of its own, in chunks of 2 MiB, on its
     /// memory node (NUMA). More than eight threads share parts. Preloaded pages lie anywhere. The log and the lock table are
     /// shared in either case.
     #[arg(long, value_name = "none|client|server|both", hide_possible_values = true)]

@@ -37,7 +37,7 @@ type TransientTable = Table<Bytes, Vec<u8>, RunTimeName>;
 /// Declarations and handles of short-lived tables.
 #[derive(Default)]
 struct TransientTables {
-    /// Declarations that are used again, as a program does whose declarations are constants.
+    /// Declarations, each of which opens several tables, as a constant of a program does.
     declarations: Vec<TransientTable>,
     /// Handles with the names of their tables, including handles of dropped tables.
     handles: Vec<(OpenTable<Bytes, Vec<u8>>, String)>,

@@ -45,7 +45,7 @@ impl Machine {
         }
     }
 
-    /// Line of the summary.
+    /// Returns the description of the machine as one line, for the summary.
     pub fn line(&self) -> String {
         let unknown = || "unknown".to_owned();
         let cores = self.cores.map_or_else(unknown, |n| n.to_string());

@@ -153,7 +153,7 @@ pub struct Config {
     pub scheduler: Option<String>,
     /// Maximum number of concurrent transactions of a worker; null with the scheduler threads.
     pub team_size: Option<usize>,
-    /// Scheduling policy of fibers: fair, tas, packed or itas; null unless the scheduler is itas.
+    /// Scheduling policy of fibers: fair, tas or itas; null unless the scheduler is itas.
     pub policy: Option<String>,
     /// Length of a time slice, microseconds; null unless the scheduler is itas.
     pub slice_us: Option<u64>,

@@ -50,7 +50,7 @@ pub struct RegionReport {
     pub name: String,
     /// Size of the reserved address range.
     pub bytes: u64,
-    /// Resident memory, in pages of any size.
+    /// Resident memory in bytes, in pages of any size.
     pub resident: u64,
     /// Resident memory in large pages, included in `resident`.
     pub large: u64,

@@ -253,7 +253,7 @@ pub enum SiblingPolicy {
     Fair,
     /// siblings one after the other on each worker
     Tas,
-    /// siblings on all workers at the same time
+    /// as tas; workers of a warehouse run its group at the same time
     Itas,
 }
 

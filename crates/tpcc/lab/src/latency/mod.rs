@@ -185,6 +185,28 @@ pub struct DependenceReport {
     pub lost_us: f64,
 }
 
+/// Ratios of means between ways that all announce groups of rows.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub struct AnnouncedRatios {
+    /// Speculation on one core.
+    pub tls_seq: AnnouncedRatio,
+    /// Speculation on as many cores as there are workers.
+    pub speculative: AnnouncedRatio,
+}
+
+/// A ratio with its 95% interval.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub struct AnnouncedRatio {
+    /// Ratio of the sums.
+    pub value: f64,
+    /// Lower end of the interval.
+    pub low: f64,
+    /// Upper end of the interval.
+    pub high: f64,
+}
+
 /// Output of `tpcc latency --json`.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
@@ -228,6 +250,8 @@ pub struct LatencyReport {
     pub ratio_low: PerWay,
     /// Upper ends of 95% intervals of `ratio`.
     pub ratio_high: PerWay,
+    /// Ratio of the mean of each way of speculation to the mean of `sequential_prefetch`.
+    pub ratio_to_announced: AnnouncedRatios,
     /// Number of committed epochs of `speculative`.
     pub epochs: u64,
     /// Number of times that an epoch was rewound.
@@ -361,6 +385,10 @@ fn measure(plan: &LatencyPlan, stores: &[Store], loaded: &Loaded) -> Result<Late
         let [sequential_prefetch, tls_seq, speculative] = ratios.each_ref().map(pick);
         PerWay { sequential_prefetch, tls_seq, speculative }
     };
+    let to_announced = |index: usize| {
+        let Ratio { value, low, high } = Ratio::of(&sums[index], &sums[1]);
+        AnnouncedRatio { value, low, high }
+    };
     let transactions = blocks * BLOCK_TRANSACTIONS;
     let us = |ns: u64| ns as f64 / 1e3 / transactions as f64;
     let [sequential, sequential_prefetch, tls_seq, speculative] = times.each_ref().map(TimeHistogram::times);
@@ -399,6 +427,7 @@ fn measure(plan: &LatencyPlan, stores: &[Store], loaded: &Loaded) -> Result<Late
         ratio: per_way(|ratio| ratio.value),
         ratio_low: per_way(|ratio| ratio.low),
         ratio_high: per_way(|ratio| ratio.high),
+        ratio_to_announced: AnnouncedRatios { tls_seq: to_announced(2), speculative: to_announced(3) },
         epochs,
         violations,
         injected,

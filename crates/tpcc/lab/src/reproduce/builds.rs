@@ -74,6 +74,8 @@ pub const SHARED: &str = "engine in a shared object";
 pub const SHARED_LAZY: &str = "engine in a shared object, lazy binding";
 /// Name of the build [`ALL`] with its transactions in teams: base of the rows of the scheduler.
 pub const ALL_STEPS: &str = "all, in teams";
+/// Name of the build with everything on and every atomic access sequentially consistent.
+pub const SEQUENTIALLY_CONSISTENT: &str = "sequentially consistent";
 /// Name of the plain release build.
 pub const PLAIN: &str = "plain release";
 /// Name of the build with everything off except profile feedback.

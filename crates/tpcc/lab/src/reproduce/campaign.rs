@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use super::figures::{figures, file_name, series_csv};
 use super::lab::Lab;
 use super::needs;
-use super::page::{ExperimentInfo, ExperimentOutcome, claims, reproduce_page};
+use super::page::{ExperimentInfo, ExperimentOutcome, claims, reproduce_page, verdict_counts};
 use super::report::{ClaimVerdict, Report};
 use super::{EXECUTABLE_KEY, Experiment, PAPERS, Paper, Results, compiler, executable, find, ids};
 use crate::page::figure::quoted;
@@ -304,11 +304,13 @@ impl CampaignOutcome {
 
     /// Formats the verdicts by paper for a terminal.
     pub fn text(&self) -> String {
-        let mut text = format!("{:>8} {:>8} {:>12} {:>8}\n", "holds", "weaker", "contradicts", "not here");
+        let mut text: String = ClaimVerdict::ALL.iter().map(|verdict| format!("{}  ", verdict.name())).collect();
+        text += "paper\n";
         for (paper, claims) in claims(&self.outcomes) {
-            let of = |verdict: ClaimVerdict| claims.iter().filter(|claim| claim.verdict == verdict).count();
-            let [holds, weaker, contradicts, absent] = ClaimVerdict::ALL.map(of);
-            text += &format!("{holds:>8} {weaker:>8} {contradicts:>12} {absent:>8}  {paper}\n");
+            for (verdict, count) in ClaimVerdict::ALL.iter().zip(verdict_counts(&claims)) {
+                text += &format!("{count:>width$}  ", width = verdict.name().len());
+            }
+            text += &format!("{paper}\n");
         }
         text
     }

@@ -194,6 +194,61 @@ fn find(id: &str) -> Result<Vec<(&'static Paper, &'static Experiment)>, Error> {
 mod tests {
     use super::*;
 
+    /// Pages in `docs/reproduction`, with the numbers of figures and of tables of their papers.
+    const PAGES: [(&str, usize, &[&str]); 5] = [
+        ("steps", 11, &["1", "2", "3", "4"]),
+        ("speculate", 21, &["I", "II", "III"]),
+        ("itas", 10, &["1", "2"]),
+        ("itanium", 2, &["1", "2", "3", "4", "5", "6", "7", "8"]),
+        ("compiler", 9, &["1"]),
+    ];
+
+    fn page_of(paper: &str) -> String {
+        let path = format!("{}/../../../docs/reproduction/{paper}.md", env!("CARGO_MANIFEST_DIR"));
+        std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
+    }
+
+    /// Each numbered figure and table of a paper has a row on the page of the paper. A row without an experiment says that
+    /// the figure is a drawing or is absent.
+    #[test]
+    fn every_figure_and_table_of_a_paper_is_listed() {
+        for (paper, figures, tables) in PAGES {
+            assert!(PAPERS.iter().any(|known| known.id == paper), "{paper}");
+            let page = page_of(paper);
+            let numbered =
+                (1..=figures).map(|n| format!("Figure {n}")).chain(tables.iter().map(|n| format!("Table {n}")));
+            for place in numbered {
+                let begins =
+                    |row: &&str| row.strip_prefix("| ").is_some_and(|row| row.starts_with(&format!("{place} ")));
+                let row = page.lines().find(begins).unwrap_or_else(|| panic!("{paper}: no row for {place}"));
+                let explained =
+                    ["tpcc reproduce ", "drawing", "example code", "absent"].iter().any(|way| row.contains(way));
+                assert!(explained, "{paper}: {row}");
+            }
+        }
+    }
+
+    /// Each claim on the five papers is on a page, and each experiment that a page names exists.
+    #[test]
+    fn every_claim_is_on_a_page() {
+        let pages: String = PAGES.iter().map(|(paper, ..)| page_of(paper)).collect();
+        let source = include_str!("claims.rs").split("mod tests").next().unwrap();
+        // Without white space, because the name may be on the line after the call.
+        let source: String = source.split_whitespace().collect();
+        let named = ["spec(\"", "small_cost(\""].into_iter().flat_map(|call| source.split(call).skip(1));
+        let names: Vec<&str> = named.filter_map(|rest| rest.split('"').next()).collect();
+        assert!(names.len() > 60, "{names:?}");
+        // Claims on a paper that is not one of the five.
+        let of_another_paper = ["new_order_left", "payment_left"];
+        for name in names.iter().filter(|name| !of_another_paper.contains(name)) {
+            assert!(pages.contains(&format!("`{name}`")), "{name} is on no page of docs/reproduction");
+        }
+        for rest in pages.split("tpcc reproduce ").skip(1) {
+            let id: String = rest.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '-').collect();
+            assert!(id.is_empty() || ids().any(|known| known == id), "tpcc reproduce {id}");
+        }
+    }
+
     /// Returns a report of this program with these results.
     pub(super) fn report(id: &str, series: Vec<Series>, claims: Vec<Claim>) -> Report {
         let config =

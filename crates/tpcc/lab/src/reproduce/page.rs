@@ -45,9 +45,9 @@ impl ExperimentOutcome {
 /// report may use one name for two claims, which differ in their sentences.
 pub fn claims(outcomes: &[ExperimentOutcome]) -> Vec<(&str, Vec<&Claim>)> {
     let favour = |claim: &Claim| match claim.verdict {
-        ClaimVerdict::Contradicts => 0,
+        ClaimVerdict::Contradicts | ClaimVerdict::Missed => 0,
         ClaimVerdict::Weaker => 1,
-        ClaimVerdict::Holds => 2,
+        ClaimVerdict::Holds | ClaimVerdict::Reached => 2,
         ClaimVerdict::NotMeasured => 3,
     };
     /// Claims of a paper, keyed by name and sentence.
@@ -73,7 +73,6 @@ pub fn claims(outcomes: &[ExperimentOutcome]) -> Vec<(&str, Vec<&Claim>)> {
 pub fn reproduce_page(outcomes: &[ExperimentOutcome]) -> String {
     let by_paper = claims(outcomes);
     let all: Vec<&Claim> = by_paper.iter().flat_map(|(_, claims)| claims).copied().collect();
-    let of = |verdict: ClaimVerdict| all.iter().filter(|claim| claim.verdict == verdict).count().to_string();
     let done: Vec<&Report> = outcomes
         .iter()
         .filter_map(|outcome| match outcome {
@@ -87,14 +86,11 @@ pub fn reproduce_page(outcomes: &[ExperimentOutcome]) -> String {
         p.faint { (NOTICE) }
         (facts(&[
             ("claims", all.len().to_string()),
-            ("hold", of(ClaimVerdict::Holds)),
-            ("are weaker", of(ClaimVerdict::Weaker)),
-            ("are contradicted", of(ClaimVerdict::Contradicts)),
-            ("not on this machine", of(ClaimVerdict::NotMeasured)),
             ("experiments", if absent == 0 { done.len().to_string() } else { format!("{} of {}", done.len(), outcomes.len()) }),
         ]))
         (problems(outcomes))
         h2 id="claims" { "Claims" }
+        (tally(&by_paper))
         (rule())
         @for (paper, claims) in by_paper.iter().filter(|(_, claims)| !claims.is_empty()) {
             h3 { (paper) }
@@ -124,6 +120,22 @@ fn problems(outcomes: &[ExperimentOutcome]) -> Markup {
     }
 }
 
+/// Returns the table of the number of claims by paper and verdict.
+fn tally(by_paper: &[(&str, Vec<&Claim>)]) -> Markup {
+    let rows = by_paper.iter().filter(|(_, claims)| !claims.is_empty()).map(|(paper, claims)| {
+        let counts = verdict_counts(claims).map(|n| cell(n.to_string()));
+        std::iter::once(cell(*paper)).chain(counts).collect()
+    });
+    let mut head = vec!["paper"];
+    head.extend(ClaimVerdict::ALL.map(ClaimVerdict::name));
+    table(&head, 1, rows)
+}
+
+/// Returns the number of claims with each verdict, in the order of [`ClaimVerdict::ALL`].
+pub fn verdict_counts(claims: &[&Claim]) -> [usize; ClaimVerdict::ALL.len()] {
+    ClaimVerdict::ALL.map(|verdict| claims.iter().filter(|claim| claim.verdict == verdict).count())
+}
+
 /// Returns the explanation of the verdicts.
 fn rule() -> Markup {
     html! {
@@ -131,8 +143,11 @@ fn rule() -> Markup {
             (verdict(ClaimVerdict::Holds)) " is the same direction and at least three quarters of the paper's effect. "
             (verdict(ClaimVerdict::Weaker)) " is the same direction and less of it, or no difference that can be told from noise. "
             (verdict(ClaimVerdict::Contradicts)) " is the opposite, with the whole interval, or more than twice a cost. "
-            (verdict(ClaimVerdict::NotMeasured)) " is what could not be measured. Where the paper gives no number, the direction "
-            "decides, or for a cost the limit that the claim itself names. Intervals are the least and the greatest of interleaved rounds; "
+            "These are verdicts on numbers of the papers. Where the paper gives no number for a quantity, "
+            (verdict(ClaimVerdict::Reached)) " and " (verdict(ClaimVerdict::Missed))
+            " say whether the whole interval has the paper's direction, or whether a bar of this project is kept. "
+            (verdict(ClaimVerdict::NotMeasured)) " is what could not be measured. "
+            "Intervals are the least and the greatest of interleaved rounds; "
             "of builds that are compared, the 95% interval of the ratio of sums; counts are exact."
         }
     }
@@ -143,6 +158,8 @@ fn verdict(verdict: ClaimVerdict) -> Markup {
         ClaimVerdict::Holds => ("holds", "✓"),
         ClaimVerdict::Weaker => ("weaker", "≈"),
         ClaimVerdict::Contradicts => ("contradicts", "✗"),
+        ClaimVerdict::Reached => ("reached", "✓"),
+        ClaimVerdict::Missed => ("missed", "✗"),
         ClaimVerdict::NotMeasured => ("nothere", "–"),
     };
     html! { span.verdict.(class) { (sign) " " (verdict.name()) } }
@@ -151,10 +168,8 @@ fn verdict(verdict: ClaimVerdict) -> Markup {
 fn claim_table(claims: &[&Claim]) -> Markup {
     let rows = claims.iter().map(|claim| {
         let number = |value: Option<f64>| value.map_or("–".to_owned(), |value| in_unit(value, &claim.unit));
-        let interval = claim
-            .low
-            .zip(claim.high)
-            .map(|(low, high)| format!(" ({} to {})", bare(low, &claim.unit), bare(high, &claim.unit)));
+        let interval =
+            claim.interval().map(|(low, high)| format!(" ({} to {})", bare(low, &claim.unit), bare(high, &claim.unit)));
         vec![
             html! { @if let Some(says) = &claim.says { (says) " " } code.faint { (claim.name) } },
             cell(claim.place.as_deref().unwrap_or("beyond the paper")),
@@ -304,10 +319,10 @@ mod tests {
         let all = [done("a-1", vec![LOOKUP.missing("why")]), done("a-2", vec![of(2.0)]), done("a-3", vec![of(0.5)])];
         let found = claims(&all);
         assert_eq!(found.len(), 1);
-        assert_eq!(found[0].1[0].verdict, ClaimVerdict::Contradicts);
+        assert_eq!(found[0].1[0].verdict, ClaimVerdict::Missed);
         assert_eq!(
             claims(&all[..2])[0].1[0].verdict,
-            ClaimVerdict::Holds,
+            ClaimVerdict::Reached,
             "what was measured stands before what was not"
         );
     }

@@ -95,24 +95,36 @@ impl From<String> for XValue {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(JsonSchema))]
 pub enum ClaimVerdict {
-    /// Same direction, and at least three quarters of the effect.
+    /// Same direction as in the paper, and at least three quarters of the paper's effect.
     #[serde(rename = "holds")]
     Holds,
     /// Same direction with less of the effect, or no difference that can be distinguished from noise.
     #[serde(rename = "weaker")]
     Weaker,
-    /// Opposite direction.
+    /// Direction opposite to the paper's.
     #[serde(rename = "contradicts")]
     Contradicts,
+    /// The paper gives no number for the quantity; the value reaches the bar of this project, or has the paper's direction.
+    #[serde(rename = "reached")]
+    Reached,
+    /// The paper gives no number for the quantity; the value misses the bar of this project, or the paper's direction.
+    #[serde(rename = "missed")]
+    Missed,
     /// The claim could not be measured.
     #[serde(rename = "not on this machine")]
     NotMeasured,
 }
 
 impl ClaimVerdict {
-    /// All verdicts, the best first.
-    pub const ALL: [ClaimVerdict; 4] =
-        [ClaimVerdict::Holds, ClaimVerdict::Weaker, ClaimVerdict::Contradicts, ClaimVerdict::NotMeasured];
+    /// All verdicts: those on papers, the best first, those on bars, and the absence of a measurement.
+    pub const ALL: [ClaimVerdict; 6] = [
+        ClaimVerdict::Holds,
+        ClaimVerdict::Weaker,
+        ClaimVerdict::Contradicts,
+        ClaimVerdict::Reached,
+        ClaimVerdict::Missed,
+        ClaimVerdict::NotMeasured,
+    ];
 
     /// Returns the name of the verdict, as in JSON.
     pub fn name(self) -> &'static str {
@@ -120,6 +132,8 @@ impl ClaimVerdict {
             ClaimVerdict::Holds => "holds",
             ClaimVerdict::Weaker => "weaker",
             ClaimVerdict::Contradicts => "contradicts",
+            ClaimVerdict::Reached => "reached",
+            ClaimVerdict::Missed => "missed",
             ClaimVerdict::NotMeasured => "not on this machine",
         }
     }
@@ -139,9 +153,9 @@ pub struct Claim {
     pub paper_value: Option<f64>,
     /// Measured value; null if it could not be measured, with the reason in the note.
     pub value: Option<f64>,
-    /// Least of several measurements, or lower end of the interval; null for an exact value.
+    /// Least of several measurements, or lower end of the interval; the value itself if it is exact.
     pub low: Option<f64>,
-    /// Greatest of several measurements, or upper end of the interval; null for an exact value.
+    /// Greatest of several measurements, or upper end of the interval; the value itself if it is exact.
     pub high: Option<f64>,
     /// Unit of all values.
     pub unit: String,
@@ -152,6 +166,13 @@ pub struct Claim {
     pub of_paper: Option<RelativeEffect>,
     /// Reason of the verdict, and method of the measurement.
     pub note: String,
+}
+
+impl Claim {
+    /// Returns the ends of the interval; `None` for an exact value.
+    pub fn interval(&self) -> Option<(f64, f64)> {
+        self.low.zip(self.high).filter(|(low, high)| low < high)
+    }
 }
 
 /// An effect relative to that of the paper.

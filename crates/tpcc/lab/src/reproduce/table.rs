@@ -49,8 +49,7 @@ pub(super) fn text(report: &Report) -> String {
         let mut table = Table::new(["claim", "paper", "here", "verdict"]);
         for claim in &report.claims {
             let interval = claim
-                .low
-                .zip(claim.high)
+                .interval()
                 .map_or(String::new(), |(low, high)| format!(" ({} to {})", shown(Some(low)), shown(Some(high))));
             let here = format!("{}{interval} {}", shown(claim.value), claim.unit);
             table.rows.push(vec![claim.name.clone(), shown(claim.paper_value), here, claim.verdict.name().to_owned()]);

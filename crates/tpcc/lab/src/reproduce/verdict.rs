@@ -1,26 +1,30 @@
-//! Verdict on a claim of a paper, by one rule.
+//! Verdict on a claim, by one of two rules.
 //!
-//! A verdict depends on the claim: its value in the paper, its direction, and the interval that was measured here. Targets
-//! of this project have no influence. The condition of a claim on its value ([`Condition`]) is stated with it:
+//! A verdict *on a paper* needs the paper's number for the same quantity. It depends on this number, on the direction of the
+//! claim and on the interval that was measured here, and on no target of this project:
 //!
-//! | claim | value without an effect | effect |
+//! | claim with the paper's number | value without an effect | effect |
 //! | --- | --- | --- |
 //! | a gain, in times | 1 | distance of the value above 1 |
 //! | a time, in times of another | 1 | distance of the value below 1 |
 //! | a share that is saved | 0 | distance of the value above 0 |
-//! | keeping up, in times of another; a gain in the paper is judged as a gain | | none: the claim is that nothing is lost |
-//! | a cost, an error, a remainder | | none: the claim is that it is small |
-//! | a proved bound | | none: the claim is that no value is above it |
+//! | a cost, a remainder | | none: the claim is that it is small |
 //!
 //! *Holds* is the same direction and at least three quarters of the paper's effect. *Weaker* is the same direction with less
 //! of the effect, or an interval that includes the value without an effect: then no difference is seen. *Contradicts* is the
 //! opposite direction, with the whole interval. A cost holds up to four thirds of the paper's cost, and contradicts from
-//! twice the paper's cost on, with the whole interval. A value above a proved bound contradicts. *Not on this machine* means
-//! that the claim could not be measured.
+//! twice the paper's cost on, with the whole interval.
 //!
-//! If the paper gives no number, a gain, a time or a saving is judged by its direction alone. Keeping up and a cost have no
-//! direction, so that the claim itself has a limit: it holds within the limit. Keeping up is contradicted by a loss of more
-//! than a quarter, and a cost by more than twice the limit.
+//! A claim without the paper's number gets no verdict on a paper. It has a *bar*: the value without an effect if the paper
+//! names a direction only, otherwise a limit of this project. The bar is *reached* or *missed*:
+//!
+//! | claim without the paper's number | reached by |
+//! | --- | --- |
+//! | a gain or a time: a direction | the whole interval |
+//! | keeping up, a cost, an error | the median |
+//! | a proved bound | the greatest value |
+//!
+//! *Not on this machine* means that the claim could not be measured.
 
 use super::report::{ClaimVerdict, RelativeEffect, Spread};
 
@@ -32,9 +36,9 @@ const MAX_COST_FACTOR: f64 = 2.0;
 /// Condition of a claim on its value.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Condition {
-    /// The value is more than this number, the value without an effect.
+    /// The value is more than this number: the value without an effect, or a bar.
     MoreThan(f64),
-    /// The value is less than this number, the value without an effect.
+    /// The value is less than this number: the value without an effect, or a bar.
     LessThan(f64),
     /// The value is at least this many times another value. At 1 nothing is lost.
     KeepsUp(f64),
@@ -77,84 +81,61 @@ impl Judgement {
             };
         };
         match (terms.condition, terms.paper) {
-            (Condition::MoreThan(no_effect), paper) => effect(no_effect, 1.0, paper, value),
-            (Condition::LessThan(no_effect), paper) => effect(no_effect, -1.0, paper, value),
-            (Condition::KeepsUp(least), _) => keeps_up(least, value),
-            (Condition::AsLittleAs(paper), _) => cost(paper, paper / MIN_EFFECT_SHARE, "the paper's", value),
-            (Condition::AtMost(limit), _) => {
-                cost(limit, limit, &format!("what is claimed at most, {limit} {}", terms.unit), value)
-            }
-            (Condition::Bound(bound), _) => bounded(bound, value),
+            (Condition::MoreThan(no_effect), Some(paper)) => effect(no_effect, 1.0, paper, value),
+            (Condition::LessThan(no_effect), Some(paper)) => effect(no_effect, -1.0, paper, value),
+            (Condition::AsLittleAs(paper), _) => cost(paper, value),
+            (bar, _) => against_bar(bar, terms.unit, value),
         }
     }
 }
 
-/// Judges an effect: the distance of the value from `no_effect`, upwards if `sign` is 1.
-fn effect(no_effect: f64, sign: f64, paper: Option<f64>, value: Spread) -> Judgement {
+/// Judges an effect by the paper's: the distance of the value from `no_effect`, upwards if `sign` is 1.
+fn effect(no_effect: f64, sign: f64, paper: f64, value: Spread) -> Judgement {
     let of = |value: f64| sign * (value - no_effect);
     let (a, b) = (of(value.low), of(value.high));
     let found = Spread { mid: of(value.mid), low: a.min(b), high: a.max(b) };
-    let of_paper = paper.map(of).filter(|paper| *paper > 0.0).map(|paper| RelativeEffect {
-        mid: found.mid / paper,
-        low: found.low / paper,
-        high: found.high / paper,
-    });
+    let of_paper =
+        RelativeEffect { mid: found.mid / of(paper), low: found.low / of(paper), high: found.high / of(paper) };
+    let percent = 100.0 * of_paper.mid;
     let (verdict, why) = if found.high < 0.0 {
         (ClaimVerdict::Contradicts, "the effect is the opposite".to_owned())
     } else if found.low <= 0.0 {
         (ClaimVerdict::Weaker, format!("no difference is seen: {no_effect}, no effect, is within the interval"))
+    } else if of_paper.mid >= MIN_EFFECT_SHARE {
+        (ClaimVerdict::Holds, format!("the effect is {percent:.0}% of the paper's"))
     } else {
-        match of_paper {
-            None => (ClaimVerdict::Holds, "the direction holds; the paper gives no number for it".to_owned()),
-            Some(share) if share.mid >= MIN_EFFECT_SHARE => {
-                (ClaimVerdict::Holds, format!("the effect is {:.0}% of the paper's", 100.0 * share.mid))
-            }
-            Some(share) => (
-                ClaimVerdict::Weaker,
-                format!("the direction holds with {:.0}% of the paper's effect", 100.0 * share.mid),
-            ),
-        }
+        (ClaimVerdict::Weaker, format!("the direction holds with {percent:.0}% of the paper's effect"))
     };
-    Judgement { verdict, of_paper, why }
+    Judgement { verdict, of_paper: Some(of_paper), why }
 }
 
-fn keeps_up(least: f64, value: Spread) -> Judgement {
-    let lost = 100.0 * (1.0 - value.mid);
-    let allowed = 100.0 * (1.0 - least);
-    let (verdict, why) = if value.mid >= least {
-        (ClaimVerdict::Holds, if lost > 0.0 { format!("it keeps up to {lost:.1}%") } else { "it keeps up".to_owned() })
-    } else if value.high >= least {
-        (ClaimVerdict::Weaker, format!("it loses {lost:.0}%, but keeping up is within the interval"))
-    } else if value.mid >= MIN_EFFECT_SHARE {
-        (ClaimVerdict::Weaker, format!("it loses {lost:.0}%, where {allowed:.0}% would be keeping up"))
-    } else {
-        (ClaimVerdict::Contradicts, format!("it does not keep up: it loses {lost:.0}%"))
-    };
-    Judgement { verdict, of_paper: None, why }
-}
-
-/// Judges a cost by `claimed`; `whose` describes the origin of this cost. The claim holds up to `enough`.
-fn cost(claimed: f64, enough: f64, whose: &str, value: Spread) -> Judgement {
-    let times = value.mid / claimed;
-    let (verdict, why) = if value.mid <= enough {
-        (ClaimVerdict::Holds, format!("it is {times:.2} times {whose}"))
-    } else if value.low > MAX_COST_FACTOR * claimed {
+/// Judges a cost by the paper's.
+fn cost(paper: f64, value: Spread) -> Judgement {
+    let times = value.mid / paper;
+    let (verdict, why) = if value.mid <= paper / MIN_EFFECT_SHARE {
+        (ClaimVerdict::Holds, format!("it is {times:.2} times the paper's"))
+    } else if value.low > MAX_COST_FACTOR * paper {
         (
             ClaimVerdict::Contradicts,
-            format!("it is {times:.2} times {whose}, even at best more than {MAX_COST_FACTOR} times"),
+            format!("it is {times:.2} times the paper's, even at best more than {MAX_COST_FACTOR} times"),
         )
     } else {
-        (ClaimVerdict::Weaker, format!("it is {times:.2} times {whose}"))
+        (ClaimVerdict::Weaker, format!("it is {times:.2} times the paper's"))
     };
     Judgement { verdict, of_paper: None, why }
 }
 
-/// Judges a value that is proved to be at most `bound`, by its largest measurement.
-fn bounded(bound: f64, value: Spread) -> Judgement {
-    let (verdict, why) = match value.high <= bound {
-        true => (ClaimVerdict::Holds, format!("nothing is above {:.2} times the bound", value.high / bound)),
-        false => (ClaimVerdict::Contradicts, format!("{:.2} times the bound was seen", value.high / bound)),
+/// Judges a value by a bar, without the paper.
+fn against_bar(bar: Condition, unit: &str, value: Spread) -> Judgement {
+    let (is_reached, says) = match bar {
+        Condition::MoreThan(bar) => (value.low.min(value.mid) > bar, format!("the whole interval above {bar}")),
+        Condition::LessThan(bar) => (value.high.max(value.mid) < bar, format!("the whole interval below {bar}")),
+        Condition::KeepsUp(bar) => (value.mid >= bar, format!("at least {bar}")),
+        Condition::AsLittleAs(bar) | Condition::AtMost(bar) => (value.mid <= bar, format!("at most {bar}")),
+        Condition::Bound(bound) => (value.high <= bound, format!("every value at most {bound}")),
     };
+    let verdict = if is_reached { ClaimVerdict::Reached } else { ClaimVerdict::Missed };
+    let why = format!("the bar, {says} ({unit}), is {}; the paper gives no number", verdict.name());
     Judgement { verdict, of_paper: None, why }
 }
 
@@ -198,9 +179,13 @@ mod tests {
     }
 
     #[test]
-    fn without_a_number_the_direction_is_all() {
-        assert_eq!(verdict(ClaimTerms { paper: None, ..GAIN }, 1.1, 1.2, 1.3), ClaimVerdict::Holds);
-        assert_eq!(verdict(ClaimTerms { paper: None, ..GAIN }, 0.7, 0.8, 0.9), ClaimVerdict::Contradicts);
+    fn without_the_papers_number_there_is_no_verdict_on_the_paper() {
+        let gain = ClaimTerms { paper: None, ..GAIN };
+        assert_eq!(verdict(gain, 1.1, 1.2, 1.3), ClaimVerdict::Reached);
+        assert_eq!(verdict(gain, 0.9, 1.2, 1.3), ClaimVerdict::Missed, "no difference is seen");
+        let time = ClaimTerms { paper: None, ..TIME };
+        assert_eq!(verdict(time, 0.7, 0.8, 0.9), ClaimVerdict::Reached);
+        assert_eq!(verdict(time, 0.7, 0.8, 1.0), ClaimVerdict::Missed);
     }
 
     #[test]
@@ -219,21 +204,18 @@ mod tests {
         assert_eq!(verdict(paper, 41.0, 41.0, 41.0), ClaimVerdict::Weaker);
         assert_eq!(verdict(paper, 55.0, 70.0, 80.0), ClaimVerdict::Weaker, "twice is within the interval");
         assert_eq!(verdict(paper, 61.0, 70.0, 80.0), ClaimVerdict::Contradicts);
-        let limit = terms("ns", None, Condition::AtMost(10.0));
-        assert_eq!(verdict(limit, 10.0, 10.0, 10.0), ClaimVerdict::Holds);
-        assert_eq!(verdict(limit, 10.1, 10.1, 10.1), ClaimVerdict::Weaker);
-        assert_eq!(verdict(limit, -0.1, -0.1, -0.1), ClaimVerdict::Holds, "a cost below nothing is none");
-        let times = terms("times", None, Condition::AtMost(1.3));
-        assert_eq!(verdict(times, 0.8, 0.9, 1.1), ClaimVerdict::Holds, "1 within the interval is no cost at all");
-        assert_eq!(verdict(times, 1.2, 1.4, 1.5), ClaimVerdict::Weaker);
     }
 
     #[test]
-    fn keeping_up_is_losing_little() {
+    fn a_limit_is_reached_by_the_median_and_a_bound_by_every_value() {
+        let limit = terms("ns", None, Condition::AtMost(10.0));
+        assert_eq!(verdict(limit, 9.0, 10.0, 12.0), ClaimVerdict::Reached);
+        assert_eq!(verdict(limit, 9.0, 10.1, 12.0), ClaimVerdict::Missed);
         let keeps = terms("times", None, Condition::KeepsUp(0.97));
-        assert_eq!(verdict(keeps, 0.9, 0.97, 1.0), ClaimVerdict::Holds);
-        assert_eq!(verdict(keeps, 0.9, 0.95, 0.96), ClaimVerdict::Weaker);
-        assert_eq!(verdict(keeps, 0.5, 0.6, 0.98), ClaimVerdict::Weaker);
-        assert_eq!(verdict(keeps, 0.5, 0.6, 0.7), ClaimVerdict::Contradicts);
+        assert_eq!(verdict(keeps, 0.9, 0.97, 1.0), ClaimVerdict::Reached);
+        assert_eq!(verdict(keeps, 0.9, 0.95, 0.98), ClaimVerdict::Missed);
+        let bound = terms("share", None, Condition::Bound(1.0));
+        assert_eq!(verdict(bound, 0.2, 0.5, 1.0), ClaimVerdict::Reached);
+        assert_eq!(verdict(bound, 0.2, 0.5, 1.01), ClaimVerdict::Missed);
     }
 }

@@ -4,8 +4,8 @@ use super::builds::{change_percent, find_build, matrix, measure_builds};
 use super::rows::{Class, FIGURE_7, Optimisation, ROWS};
 use crate::reproduce::Results;
 use crate::reproduce::builds::{
-    ALL, BOLT, Build, BuildFigures, Comparison, FEEDBACK, NOTHING, ONLY_FEEDBACK, PLAIN, PerTransaction, SWITCHED_OFF,
-    Timing, compare_in,
+    ALL, BOLT, Build, BuildFigures, Comparison, FEEDBACK, NO_LTO, NOTHING, ONLY_FEEDBACK, PLAIN, PerTransaction,
+    SEQUENTIALLY_CONSISTENT, SHARED, SWITCHED_OFF, Timing, compare_in,
 };
 use crate::reproduce::claims::{self, ClaimSpec};
 use crate::reproduce::lab::Lab;
@@ -15,12 +15,16 @@ use tpcc_core::workload::error::Error;
 /// Selects one of the counts.
 type Counter = fn(&PerTransaction) -> f64;
 
+/// Returns the throughput of a build relative to another build, with its interval.
+fn against(measured: &[BuildFigures], with: &str, without: &str) -> Option<Spread> {
+    find_build(measured, with)?.against(find_build(measured, without)?).map(Timing::spread)
+}
+
 /// Returns the speed-up of a row in per cent, with its interval.
 fn speed_up(measured: &[BuildFigures], row: &Optimisation) -> Option<Spread> {
     let (with, without) = row.builds?;
-    let timing = find_build(measured, with)?.against(find_build(measured, without)?)?;
     let per_cent = |ratio: f64| 100.0 * (ratio - 1.0);
-    let Spread { mid, low, high } = timing.spread();
+    let Spread { mid, low, high } = against(measured, with, without)?;
     Some(Spread { mid: per_cent(mid), low: per_cent(low), high: per_cent(high) })
 }
 
@@ -87,6 +91,25 @@ pub(super) fn table1(lab: &mut Lab, findings: &mut Results) -> Result<(), Error>
         }
         None => spec.missing(&why),
     };
+    let pairs = [
+        (claims::PGO_ALONE, ONLY_FEEDBACK, NOTHING),
+        (claims::COMPILER_ALL, ALL, SWITCHED_OFF),
+        (claims::COMPILER_REST, ALL, ONLY_FEEDBACK),
+        (claims::PREEMPTION, SWITCHED_OFF, SHARED),
+        (claims::INLINING, ALL, NO_LTO),
+        (claims::GROUPING, ALL, FEEDBACK),
+        (claims::MEMORY_ORDERING, ALL, SEQUENTIALLY_CONSISTENT),
+    ];
+    for (spec, with, without) in pairs {
+        findings.add_claim(match against(&measured, with, without) {
+            Some(ratio) => {
+                let note = format!("the build '{with}' against '{without}'; 1 warehouse, 1 worker");
+                spec.measured(Some(ratio), note)
+            }
+            None if measured.is_empty() => spec.missing(&why),
+            None => spec.missing(format!("the build '{with}' or '{without}' is not in the list of builds")),
+        });
+    }
     let all = [
         against_plain(
             claims::PGO_VS_PLAIN,
@@ -185,7 +208,7 @@ pub(super) fn interaction(lab: &mut Lab, findings: &mut Results) -> Result<(), E
     let whole = measured.get(1).and_then(|on| on.timed).map(Timing::spread);
     let parts: f64 = ROWS
         .iter()
-        // Same rows as in the paper's product: the rows of its figure 7 without feedback.
+        // Rows of the paper's figure 7 without feedback.
         .filter(|row| row.paper.is_some() && !matches!(row.class, Class::Unclassed | Class::Feedback))
         .filter_map(|row| speed_up(&alone, row))
         .map(|part| 1.0 + part.mid / 100.0)

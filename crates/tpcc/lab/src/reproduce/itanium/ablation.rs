@@ -250,7 +250,8 @@ pub(super) fn feedback(lab: &mut Lab, findings: &mut Results) -> Result<(), Erro
             total.push("-PGO", None);
             findings.config.insert("feedback".into(), json!(why));
             findings.add_claim(claims::FEEDBACK_VS_NONE.missing(why.as_str()));
-            findings.add_claim(claims::FEEDBACK_INSTRUCTIONS.missing(why));
+            findings.add_claim(claims::FEEDBACK_INSTRUCTIONS.missing(&why));
+            findings.add_claim(claims::FEEDBACK_BRANCHES.missing(why));
             findings.series.extend([paper, here, total]);
             return Ok(());
         }
@@ -269,16 +270,16 @@ pub(super) fn feedback(lab: &mut Lab, findings: &mut Results) -> Result<(), Erro
     here.push_exact(METRICS[0].0, instructions);
     here.push_exact(METRICS[1].0, rate.zip(instructions).map(|(rate, ipx)| 1.0 / (rate.mid * ipx)));
     here.push(METRICS[2].0, rate);
-    here.push_exact(METRICS[3].0, ratio(|of| of.instructions / of.mispredictions));
+    let distance = ratio(|of| of.instructions / of.mispredictions);
+    here.push_exact(METRICS[3].0, distance);
     // The level behind the first holds the code. Its references are the misses of the first-level instruction cache.
     here.push_exact(METRICS[4].0, ratio(|of| of.i1_misses));
     here.push_exact(METRICS[5].0, None);
     total.push("-PGO", faster.map(percent));
     findings.add_claim(claims::FEEDBACK_VS_NONE.measured(faster, "1 warehouse, 1 worker"));
-    findings.add_claim(match instructions {
-        Some(ratio) => claims::FEEDBACK_INSTRUCTIONS.exact(ratio, "counted"),
-        None => claims::FEEDBACK_INSTRUCTIONS.missing(uncounted(lab)),
-    });
+    findings.add_claim(claims::FEEDBACK_INSTRUCTIONS.exact_or(instructions, "counted", uncounted(lab)));
+    let note = "counted, with Cachegrind's predictor";
+    findings.add_claim(claims::FEEDBACK_BRANCHES.exact_or(distance, note, uncounted(lab)));
     findings.series.extend([paper, here, total]);
     Ok(())
 }

@@ -142,6 +142,7 @@ pub(super) fn cycles(lab: &mut Lab, findings: &mut Results) -> Result<(), Error>
         Err(why) => {
             tables_2_and_3(findings, &[]);
             table_4(findings, &[]);
+            findings.add_claim(claims::SMALL_PAGES_TLB.missing(&why));
             findings.add_claim(claims::MODELLED.missing(why));
             return Ok(());
         }

@@ -78,8 +78,27 @@ pub(super) fn fig7(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
             findings.series.push(series);
         }
     }
+    let ratios = |access: &str| {
+        let of_access = runs.iter().filter(|(of, ..)| *of == access);
+        of_access.filter_map(|(.., run)| ratio(run, "itas")).collect::<Vec<_>>()
+    };
+    for (spec, access) in [(claims::FIG7_UNIFORM, "uniform"), (claims::FIG7_GAUSSIAN, "gaussian")] {
+        let ratios = ratios(access);
+        let note = format!(
+            "{} sizes of {TENANTS} databases; the ends count the sizes by the ends of their intervals",
+            ratios.len()
+        );
+        findings.add_claim(spec.measured(share_above_one(&ratios), note));
+    }
     claim_waits_of_runs(&runs.into_iter().map(|(.., run)| run).collect::<Vec<_>>(), findings);
     Ok(())
+}
+
+/// Returns the share of the ratios that are above 1: by their middle values, and by both ends of their intervals.
+fn share_above_one(ratios: &[Spread]) -> Option<Spread> {
+    let share =
+        |of: fn(&Spread) -> f64| ratios.iter().filter(|ratio| of(ratio) > 1.0).count() as f64 / ratios.len() as f64;
+    (!ratios.is_empty()).then(|| Spread { mid: share(|r| r.mid), low: share(|r| r.low), high: share(|r| r.high) })
 }
 
 /// Measures Figure 10: throughput of loop programs under each policy, by size of a tenant's rows.
@@ -129,5 +148,18 @@ pub(super) fn claim_waits(parts: impl Iterator<Item = f64>, findings: &mut Resul
     if let Some(longest) = longest.into_iter().chain(known).reduce(f64::max) {
         findings.claims.retain(|claim| claim.name != claims::LONGEST_WAIT.name);
         findings.add_claim(claims::LONGEST_WAIT.exact(longest, "over all policies, cores and rounds of what was run"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_count_by_their_middle_values_and_by_their_intervals() {
+        let ratios = [(0.8, 0.9, 0.95), (0.9, 1.1, 1.2), (1.1, 1.2, 1.3), (0.9, 0.95, 1.1)]
+            .map(|(low, mid, high)| Spread { mid, low, high });
+        assert_eq!(share_above_one(&ratios), Some(Spread { mid: 0.5, low: 0.25, high: 0.75 }));
+        assert_eq!(share_above_one(&[]), None);
     }
 }

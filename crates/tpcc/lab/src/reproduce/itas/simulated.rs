@@ -11,13 +11,13 @@ use super::load::{
     AccessPattern, LINE, Memory, MemoryLoad, PAGE, READS, ScheduledLoad, SchedulingMode, Translations, random_read_ns,
     read_ns, remote_read_ns, translations,
 };
-use super::memory::{rates, run_rounds};
+use super::memory::{BEST_KIB, rates, run_rounds};
 use super::oltp::mib;
 use crate::interval::Ratio;
 use crate::reproduce::Results;
-use crate::reproduce::claims;
+use crate::reproduce::claims::{self, ClaimSpec};
 use crate::reproduce::lab::{Lab, SEED};
-use crate::reproduce::report::{Series, Spread};
+use crate::reproduce::report::{Claim, Series, Spread};
 use tpcc_core::workload::error::Error;
 
 /// Approximate number of lines that a transaction of the OLTP program touches, and time of the transaction without these
@@ -107,14 +107,16 @@ fn run(caches: &Caches, load: &Load, mode: Mode, cores: usize) -> Result<Simulat
     simulate(caches, load, &setting, 2 * cycle).map_err(|error| Error::failed(error.to_string()))
 }
 
-/// Adds the misses of the private cache and of the shared cache, relative to fair, by size of a set.
+/// Adds the misses of the private cache and of the shared cache, relative to fair, by size of a set. Returns the sizes with
+/// the misses of the private cache under itas.
 fn misses(
     (id, name): (&str, &str),
     caches: &Caches,
     sizes: &[(f64, Load)],
     x_label: &str,
     findings: &mut Results,
-) -> Result<(), Error> {
+) -> Result<Vec<(f64, f64)>, Error> {
+    let mut under_itas = Vec::new();
     for mode in [Mode::Tas, Mode::Itas] {
         let of = |what: &str| format!("{id} {name}, {}: {what} misses", mode.name());
         let mut private = Series::new(of("private cache"), x_label, "misses of an operation, fair = 1, simulated");
@@ -122,12 +124,21 @@ fn misses(
         for (x, load) in sizes {
             let (fair, run) = (run(caches, load, Mode::Fair, 2)?, run(caches, load, mode, 2)?);
             let against = |run: f64, fair: f64| (fair > 0.01).then(|| Spread::exact(run / fair));
-            private.push(*x, against(run.private_misses, fair.private_misses));
+            let of_private = against(run.private_misses, fair.private_misses);
+            private.push(*x, of_private);
+            if mode == Mode::Itas {
+                under_itas.extend(of_private.map(|misses| (*x, misses.mid)));
+            }
             shared.push(*x, against(run.shared_misses, fair.shared_misses));
         }
         findings.series.extend([private, shared]);
     }
-    Ok(())
+    Ok(under_itas)
+}
+
+/// Returns a claim on simulated misses of private caches.
+fn claim_misses(spec: ClaimSpec, value: Option<f64>, note: &str) -> Claim {
+    spec.exact_or(value, format!("simulated, private cache; {note}"), "fair has no misses at these sizes")
 }
 
 /// Simulates Figure 5: misses of the memory program by size of a block.
@@ -141,14 +152,24 @@ pub(super) fn fig5(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
         (kib as f64, Load { groups, siblings, set_bytes, reads: READS, work_ns: 40.0, access })
     };
     let global: Vec<_> = sizes.iter().map(|kib| load(8, 8, *kib)).collect();
-    misses(("itas-fig5", "global"), &caches, &global, "KiB of a block", findings)?;
+    let found = misses(("itas-fig5", "global"), &caches, &global, "KiB of a block", findings)?;
+    let of_paper = found.iter().filter(|(kib, _)| BEST_KIB.contains(&(*kib as usize)));
+    let least = of_paper.map(|(_, misses)| *misses).reduce(f64::min);
+    findings.add_claim(claim_misses(claims::FIG5_GLOBAL, least, "random reads; the least over the sizes"));
     // Siblings without a common block: each is a group of its own.
     let local: Vec<_> = sizes.iter().filter(|kib| **kib <= 1_024).map(|kib| load(64, 1, *kib)).collect();
-    misses(("itas-fig5", "local"), &caches, &local, "KiB of a block", findings)
+    misses(("itas-fig5", "local"), &caches, &local, "KiB of a block", findings).map(drop)
 }
 
-/// Simulates Figure 8 (uniform) or 9 (gaussian): misses of the OLTP program by size of a tenant's rows.
-fn oltp(lab: &mut Lab, findings: &mut Results, id: &str, name: &str, access: Access) -> Result<(), Error> {
+/// Simulates Figure 8 (uniform) or 9 (gaussian): misses of the OLTP program by size of a tenant's rows. Returns the modelled
+/// caches, and the misses of the private cache under itas.
+fn oltp(
+    lab: &mut Lab,
+    findings: &mut Results,
+    id: &str,
+    name: &str,
+    access: Access,
+) -> Result<(Caches, Vec<(f64, f64)>), Error> {
     lab.say(&format!("misses of the OLTP program, {name}, simulated"));
     let caches = caches_here()?;
     let rows: &[u32] =
@@ -160,15 +181,27 @@ fn oltp(lab: &mut Lab, findings: &mut Results, id: &str, name: &str, access: Acc
             (mib(*rows), Load { groups: 4, siblings: 8, set_bytes, reads: OLTP_READS, work_ns: OLTP_WORK_NS, access })
         })
         .collect();
-    misses((id, name), &caches, &sizes, "MiB of a tenant's rows", findings)
+    let found = misses((id, name), &caches, &sizes, "MiB of a tenant's rows", findings)?;
+    Ok((caches, found))
 }
 
 pub(super) fn fig8(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
-    oltp(lab, findings, "itas-fig8", "uniform", Access::Uniform)
+    let (caches, found) = oltp(lab, findings, "itas-fig8", "uniform", Access::Uniform)?;
+    let private_mib = caches.private_bytes as f64 / f64::from(1 << 20);
+    let small = found.iter().filter(|(mib, _)| *mib <= private_mib);
+    let greatest = small.map(|(_, misses)| *misses).reduce(f64::max);
+    let note = format!("random reads; the greatest over databases of up to {private_mib:.2} MiB, the cache of a core");
+    findings.add_claim(claim_misses(claims::FIG8_SMALL, greatest, &note));
+    Ok(())
 }
 
 pub(super) fn fig9(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
-    oltp(lab, findings, "itas-fig9", "gaussian", Access::Gaussian)
+    let (_, found) = oltp(lab, findings, "itas-fig9", "gaussian", Access::Gaussian)?;
+    let fewer = found.iter().filter(|(_, misses)| *misses < 1.0).count();
+    let share = (!found.is_empty()).then(|| fewer as f64 / found.len() as f64);
+    let note = format!("random reads; {fewer} of {} sizes", found.len());
+    findings.add_claim(claim_misses(claims::FIG9_SIZES, share, &note));
+    Ok(())
 }
 
 /// Measures an operation of the memory program without its reads, in nanoseconds, with sets that fit into the first cache.

@@ -12,7 +12,7 @@ use crate::filler;
 use crate::footprint::geometry::Geometry;
 use crate::reproduce::Results;
 use crate::reproduce::cachegrind::{Counts, DataCaches, saved_share};
-use crate::reproduce::claims;
+use crate::reproduce::claims::{self, ClaimSpec};
 use crate::reproduce::lab::{CountSpec, Lab};
 use crate::reproduce::report::{Series, Spread};
 use tpcc_core::workload::error::Error;
@@ -148,24 +148,47 @@ pub(super) fn fig2(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
 
 /// Counts Figure 5: instruction misses of a round by number of threads, after other code has run before each round.
 pub(super) fn fig5(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
-    let Some(code) = code(lab, findings)? else { return Ok(()) };
+    let Some(code) = code(lab, findings)? else {
+        findings.add_claim(claims::FETCH_PER_THREAD.missing(uncounted(lab)));
+        return Ok(());
+    };
+    // Additional misses of a thread after other code, without and with switching.
+    let (mut alone, mut in_team) = (None, None);
     for (live, cold, name) in [
         (false, true, "steps-fig5 no switching, cold"),
         (true, true, "steps-fig5 switching, cold"),
         (false, false, "steps-fig5 no switching, warm"),
         (true, false, "steps-fig5 switching, warm"),
     ] {
-        if let Some((series, _)) = by_threads(lab, name, code.i1, live, cold)? {
+        if let Some((series, values)) = by_threads(lab, name, code.i1, live, cold)? {
             findings.series.push(series);
+            match (live, cold) {
+                (false, true) => alone = extra_misses(&values),
+                (true, true) => in_team = extra_misses(&values),
+                _ => {}
+            }
         }
     }
+    findings.add_claim(match (alone.filter(|alone| *alone > 0.0), in_team) {
+        (Some(alone), Some(in_team)) => {
+            let note = format!(
+                "other code before each round; cache of {}; {alone:.1} misses without switching, {in_team:.1} with; the \
+                 paper's 985 and 33",
+                code.i1.in_words()
+            );
+            claims::FETCH_PER_THREAD.exact(in_team / alone, note)
+        }
+        _ => claims::FETCH_PER_THREAD.missing(uncounted(lab)),
+    });
     Ok(())
 }
 
 /// Measures Figure 8: all counts, and the time, with ten threads.
 pub(super) fn fig8(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let Some(code) = code(lab, findings)? else {
-        findings.add_claim(claims::FETCH_I1.missing(uncounted(lab)));
+        for spec in FIGURE_8 {
+            findings.add_claim(spec.missing(uncounted(lab)));
+        }
         return Ok(());
     };
     let run = |live, cold| FetchRun { threads: TEAM_SIZE, live, cold };
@@ -200,7 +223,41 @@ pub(super) fn fig8(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
         Some(saved) => claims::FETCH_I1.exact(saved, note),
         None => claims::FETCH_I1.missing(note),
     });
+    findings.add_claim(claims::FIG8_MISPREDICTIONS.exact_or(
+        saved_share(off.mispredicts, on.mispredicts),
+        in_words(off.mispredicts, on.mispredicts),
+        "no branch was mispredicted without switching",
+    ));
+    for (spec, of) in ADDED {
+        let (off, on) = (of(&off), of(&on));
+        let added = (off > 0.0).then(|| on / off - 1.0);
+        findings.add_claim(spec.exact_or(added, in_words(off, on), "nothing was counted without switching"));
+    }
+    let gain = times.map(|t| Spread { mid: 1.0 / t.mid, low: 1.0 / t.high, high: 1.0 / t.low });
+    findings.add_claim(claims::FIG8_SPEED.measured(gain, format!("{TEAM_SIZE} threads, rounds interleaved")));
     Ok(())
+}
+
+/// Claims of figure 8.
+const FIGURE_8: [ClaimSpec; 6] = [
+    claims::FETCH_I1,
+    claims::FIG8_MISPREDICTIONS,
+    claims::FIG8_INSTRUCTIONS,
+    claims::FIG8_BRANCHES,
+    claims::FIG8_L1D,
+    claims::FIG8_SPEED,
+];
+
+/// Claims of figure 8 on events that switching adds, and functions that return the counts.
+const ADDED: [(ClaimSpec, fn(&Counts) -> f64); 3] = [
+    (claims::FIG8_INSTRUCTIONS, |counts| counts.instructions),
+    (claims::FIG8_BRANCHES, |counts| counts.branches),
+    (claims::FIG8_L1D, |counts| counts.d1),
+];
+
+/// Formats the counts of a fetch without and with switching.
+fn in_words(off: f64, on: f64) -> String {
+    format!("{TEAM_SIZE} threads, warm, every point live; {off:.1} a fetch become {on:.1}")
 }
 
 /// Name of a count, and function that returns its value.
