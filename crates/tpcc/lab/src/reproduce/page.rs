@@ -132,7 +132,7 @@ fn tally(by_paper: &[(&str, Vec<&Claim>)]) -> Markup {
 }
 
 /// Returns the number of claims with each verdict, in the order of [`ClaimVerdict::ALL`].
-pub fn verdict_counts(claims: &[&Claim]) -> [usize; ClaimVerdict::ALL.len()] {
+pub(super) fn verdict_counts(claims: &[&Claim]) -> [usize; ClaimVerdict::ALL.len()] {
     ClaimVerdict::ALL.map(|verdict| claims.iter().filter(|claim| claim.verdict == verdict).count())
 }
 

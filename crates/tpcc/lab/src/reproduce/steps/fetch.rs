@@ -248,8 +248,11 @@ const FIGURE_8: [ClaimSpec; 6] = [
     claims::FIG8_SPEED,
 ];
 
-/// Claims of figure 8 on events that switching adds, and functions that return the counts.
-const ADDED: [(ClaimSpec, fn(&Counts) -> f64); 3] = [
+/// Claim on an event that switching adds, and function that returns its count.
+type AddedEvent = (ClaimSpec, fn(&Counts) -> f64);
+
+/// Claims of figure 8 on events that switching adds.
+const ADDED: [AddedEvent; 3] = [
     (claims::FIG8_INSTRUCTIONS, |counts| counts.instructions),
     (claims::FIG8_BRANCHES, |counts| counts.branches),
     (claims::FIG8_L1D, |counts| counts.d1),
