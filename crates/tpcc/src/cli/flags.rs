@@ -493,9 +493,9 @@ pub(crate) struct PartitionFlags {
     /// Partitioning among the workers: none; client (warehouses); server (frames of the pool); both [default: client]
     ///
     /// client: one worker serves all terminals of a warehouse, or several if there are more workers than warehouses; without it
-    /// they are distributed over all workers, and the rows travel between cores. server: pages that a worker reads or creates take frames of its own, in chunks of 2 MiB, on its
-    /// memory node (NUMA). More than eight threads share parts. Preloaded pages lie anywhere. The log and the lock table are
-    /// shared in either case.
+    /// they are distributed over all workers, and the rows travel between cores. server: pages that a worker reads or creates
+    /// take frames of its own, in chunks of 2 MiB, on its memory node (NUMA). More than eight threads share parts. Preloaded
+    /// pages lie anywhere. The log and the lock table are shared in either case.
     #[arg(long, value_name = "none|client|server|both", hide_possible_values = true)]
     #[arg(hide_short_help = true)]
     pub(crate) partition: Option<Partition>,

@@ -84,7 +84,17 @@ impl Judgement {
             (Condition::MoreThan(no_effect), Some(paper)) => effect(no_effect, 1.0, paper, value),
             (Condition::LessThan(no_effect), Some(paper)) => effect(no_effect, -1.0, paper, value),
             (Condition::AsLittleAs(paper), _) => cost(paper, value),
-            (bar, _) => against_bar(bar, terms.unit, value),
+            (Condition::MoreThan(bar), None) => {
+                against_bar(value.low.min(value.mid) > bar, &format!("the whole interval above {bar}"), terms.unit)
+            }
+            (Condition::LessThan(bar), None) => {
+                against_bar(value.high.max(value.mid) < bar, &format!("the whole interval below {bar}"), terms.unit)
+            }
+            (Condition::KeepsUp(bar), _) => against_bar(value.mid >= bar, &format!("at least {bar}"), terms.unit),
+            (Condition::AtMost(bar), _) => against_bar(value.mid <= bar, &format!("at most {bar}"), terms.unit),
+            (Condition::Bound(bar), _) => {
+                against_bar(value.high <= bar, &format!("every value at most {bar}"), terms.unit)
+            }
         }
     }
 }
@@ -125,17 +135,10 @@ fn cost(paper: f64, value: Spread) -> Judgement {
     Judgement { verdict, of_paper: None, why }
 }
 
-/// Judges a value by a bar, without the paper.
-fn against_bar(bar: Condition, unit: &str, value: Spread) -> Judgement {
-    let (is_reached, says) = match bar {
-        Condition::MoreThan(bar) => (value.low.min(value.mid) > bar, format!("the whole interval above {bar}")),
-        Condition::LessThan(bar) => (value.high.max(value.mid) < bar, format!("the whole interval below {bar}")),
-        Condition::KeepsUp(bar) => (value.mid >= bar, format!("at least {bar}")),
-        Condition::AsLittleAs(bar) | Condition::AtMost(bar) => (value.mid <= bar, format!("at most {bar}")),
-        Condition::Bound(bound) => (value.high <= bound, format!("every value at most {bound}")),
-    };
+/// Returns the judgement by a bar, without the paper. `bar` describes the bar.
+fn against_bar(is_reached: bool, bar: &str, unit: &str) -> Judgement {
     let verdict = if is_reached { ClaimVerdict::Reached } else { ClaimVerdict::Missed };
-    let why = format!("the bar, {says} ({unit}), is {}; the paper gives no number", verdict.name());
+    let why = format!("the bar, {bar} ({unit}), is {}; the paper gives no number", verdict.name());
     Judgement { verdict, of_paper: None, why }
 }
 
