@@ -246,10 +246,11 @@ pub mod optimistic {
     pub use crate::db::optimistic::{Peeker, Place};
 }
 
-/// Cost of shared reads of one page under each latch kind, and the layout of shared cache lines: for benchmarks and
-/// reports.
+/// Cost of shared reads of one page under each latch kind, the layout of shared cache lines, and the record locks of a
+/// transaction: for benchmarks and reports.
 #[cfg(feature = "measure")]
 pub mod measure {
+    pub use crate::base::holds::{FrameLayout, HeldLock};
     pub use crate::base::lines::SharedLines;
     pub use crate::latch::measure::MeasuredPage;
 }

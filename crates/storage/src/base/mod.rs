@@ -10,6 +10,8 @@ pub(crate) mod error;
 pub(crate) mod fair_lock;
 pub(crate) mod fault;
 pub(crate) mod fork;
+#[cfg(feature = "measure")]
+pub(crate) mod holds;
 pub(crate) mod hook;
 pub(crate) mod ids;
 pub(crate) mod lane;

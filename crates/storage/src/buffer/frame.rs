@@ -44,6 +44,15 @@ pub(crate) struct Frame {
     page: UnsafeCell<[u64; PAGE_SIZE / 8]>,
 }
 
+/// Returns the offsets of the latch word and of the index number in a frame.
+#[cfg(feature = "measure")]
+pub(super) const fn layout() -> crate::base::holds::FrameLayout {
+    crate::base::holds::FrameLayout {
+        latch: std::mem::offset_of!(Frame, latch) + Latch::WORD,
+        index: std::mem::offset_of!(Frame, page) + crate::page::layout::INDEX,
+    }
+}
+
 /// Flag: the content of the page has not been checked. Only the checksum was compared.
 const CONTENT: u8 = 1;
 /// Flag: no descent has compared the page with its parent (`btree/place.rs`).

@@ -79,6 +79,12 @@ pub(crate) const fn frame_bytes() -> usize {
     size_of::<Frame>()
 }
 
+/// Returns the offsets of the latch word and of the index number in a frame.
+#[cfg(feature = "measure")]
+pub(crate) const fn frame_layout() -> crate::base::holds::FrameLayout {
+    frame::layout()
+}
+
 /// Minimum number of frames per shard. The cost of an additional shard with fewer frames exceeds its benefit.
 const SHARD_FRAMES: usize = 2048;
 const MAX_SHARDS: usize = 8;

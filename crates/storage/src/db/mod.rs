@@ -13,6 +13,8 @@ pub(crate) mod cursor;
 pub(crate) mod database;
 pub(crate) mod files;
 #[cfg(feature = "measure")]
+pub(crate) mod holds;
+#[cfg(feature = "measure")]
 pub(crate) mod lines;
 mod many;
 pub(crate) mod memory;

@@ -74,6 +74,10 @@ impl Version {
 }
 
 impl Latch {
+    /// Offset of the word in bytes.
+    #[cfg(feature = "measure")]
+    pub(crate) const WORD: usize = std::mem::offset_of!(Latch, word);
+
     /// Waits until no writer holds the latch, and returns the latch's version.
     pub(crate) fn optimistic(&self) -> Version {
         let mut backoff = Backoff::default();

@@ -2,6 +2,8 @@
 
 mod deadlock;
 mod escalate;
+#[cfg(feature = "measure")]
+mod held;
 mod insert;
 mod intent;
 mod mode;

@@ -394,6 +394,13 @@ impl Catalog {
         named.collect()
     }
 
+    /// Returns the number for locks and the name of every open table.
+    #[cfg(feature = "measure")]
+    pub(crate) fn lock_tables(&self) -> Vec<(u32, String)> {
+        let tables = self.tables.lock();
+        tables.entries.iter().filter_map(|(name, table)| Some((table.number?, name.as_ref().to_owned()))).collect()
+    }
+
     /// Returns the contention for the leaves of every table that was used since the database was opened.
     pub(crate) fn contention(&self) -> Vec<TableContention> {
         let tables = self.tables.lock();

@@ -12,6 +12,7 @@ mod interval;
 pub mod latency;
 pub mod page;
 pub mod reproduce;
+mod scale;
 pub mod tenants;
 
 #[cfg(test)]

@@ -1,32 +1,10 @@
 //! Replay of a recording on modelled cores. Each core has its own clock and waits for cache lines that other cores hold.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::BinaryHeap;
 
-use super::mesi::{AccessSource, Holders, MOST_CORES};
 use super::recording::{LineAccess, Recording};
-
-/// Binary logarithm of the line size in bytes.
-const LINE_SHIFT: u32 = 6;
-
-/// Model of a machine. Times are in nanoseconds.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct CoreModel {
-    /// Number of cores, 1 to 64.
-    pub cores: usize,
-    /// Number of cores of a node. Transfers between cores of a node take `near_ns`.
-    pub node: usize,
-    /// Mean time of an instruction, including all stalls except stalls for lines of other cores.
-    pub instruction_ns: f64,
-    /// Time of a transfer of a line from a core of the same node.
-    pub near_ns: f64,
-    /// Time of an upgrade of a shared copy to exclusive, which invalidates the copies of other cores of the same node.
-    pub upgrade_ns: f64,
-    /// Minimum time for which a core keeps a line that has arrived while the request of another core is pending.
-    pub hold_ns: f64,
-    /// Factor by which a transfer or an upgrade between nodes takes longer than one within a node.
-    pub far: f64,
-}
+use super::transfers::{CachedLine, CoreModel, KindFigures, LineRequest, LineTransfers};
 
 /// Assignment of transactions to cores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,45 +13,6 @@ pub(crate) enum Assignment {
     ByHome,
     /// Every core runs all transactions.
     Spread,
-}
-
-/// Counts and wait time of the accesses to lines of one kind, per transaction.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub(crate) struct KindFigures {
-    pub accesses: f64,
-    /// Number of transfers from cores of the same node (`near`) and of other nodes (`far`), including upgrades of shared
-    /// copies to exclusive.
-    pub near: f64,
-    pub far: f64,
-    /// Number of transfers and upgrades that invalidated the copies of other cores.
-    pub invalidations: f64,
-    /// Number of accesses to lines that no core held.
-    pub cold: f64,
-    /// Time that cores waited for lines, in nanoseconds.
-    pub wait_ns: f64,
-}
-
-impl KindFigures {
-    /// Returns the number of transfers and upgrades within nodes and between nodes.
-    pub(crate) fn transfers(&self) -> f64 {
-        self.near + self.far
-    }
-
-    fn add(&mut self, other: &KindFigures) {
-        self.accesses += other.accesses;
-        self.near += other.near;
-        self.far += other.far;
-        self.invalidations += other.invalidations;
-        self.cold += other.cold;
-        self.wait_ns += other.wait_ns;
-    }
-
-    fn over(&self, transactions: f64) -> KindFigures {
-        let KindFigures { accesses, near, far, invalidations, cold, wait_ns } = *self;
-        let [accesses, near, far, invalidations, cold, wait_ns] =
-            [accesses, near, far, invalidations, cold, wait_ns].map(|figure| figure / transactions);
-        KindFigures { accesses, near, far, invalidations, cold, wait_ns }
-    }
 }
 
 /// Result of a replay.
@@ -95,19 +34,6 @@ impl ReplayResult {
         self.kinds.iter().for_each(|kind| all.add(kind));
         all
     }
-}
-
-#[derive(Default)]
-struct CachedLine {
-    holders: Holders,
-    /// Holders before the last transfer. They keep the line until the transfer request arrives at `lost_ps`, in picoseconds.
-    previous: Holders,
-    lost_ps: u64,
-    /// Time at which the line arrives at its last destination, in picoseconds.
-    arrival_ps: u64,
-    /// Total time that cores waited for the line during the measured pass, in picoseconds.
-    waited_ps: u64,
-    kind: u8,
 }
 
 struct ReplayCore {
@@ -135,28 +61,7 @@ impl ReplayCore {
 
 struct Replay<'a> {
     recording: &'a Recording,
-    machine: CoreModel,
-    lines: HashMap<u64, CachedLine, BuildLineHasher>,
-    kinds: Vec<KindFigures>,
-}
-
-/// Hasher of line numbers. A multiplication distributes the numbers over the hash values.
-#[derive(Clone, Copy, Default)]
-struct LineHasher(u64);
-type BuildLineHasher = std::hash::BuildHasherDefault<LineHasher>;
-
-impl std::hash::Hasher for LineHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        self.0 = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_right(29);
-    }
+    transfers: LineTransfers<1>,
 }
 
 /// Replays a recording. Each core makes one pass over its transactions to warm up its cache, and a second pass that is
@@ -165,7 +70,6 @@ impl std::hash::Hasher for LineHasher {
 /// # Panics
 /// If the machine has no cores, or more than 64.
 pub(crate) fn replay(recording: &Recording, machine: CoreModel, assignment: Assignment) -> Option<ReplayResult> {
-    assert!((1..=MOST_CORES).contains(&machine.cores) && machine.node > 0, "{machine:?}");
     let homes = recording.transactions.iter().map(|transaction| transaction.home as usize + 1).max()?;
     let mut cores = Vec::new();
     for core in 0..machine.cores {
@@ -184,8 +88,7 @@ pub(crate) fn replay(recording: &Recording, machine: CoreModel, assignment: Assi
         transactions.rotate_left(first);
         cores.push(ReplayCore { transactions, transaction: 0, access: 0, began_ps: 0, took_ps: None });
     }
-    let kinds = vec![KindFigures::default(); recording.kinds.len()];
-    let mut replay = Replay { recording, machine, lines: HashMap::default(), kinds };
+    let mut replay = Replay { recording, transfers: LineTransfers::new(machine, recording.kinds.len()) };
     let mut next: BinaryHeap<Reverse<(u64, usize)>> = (0..machine.cores).map(|core| Reverse((0, core))).collect();
     let mut under_way = machine.cores;
     while under_way > 0 {
@@ -198,12 +101,12 @@ pub(crate) fn replay(recording: &Recording, machine: CoreModel, assignment: Assi
     }
     let transactions: f64 = cores.iter().map(|core| core.transactions.len() as f64).sum();
     let rate = |core: &ReplayCore| core.transactions.len() as f64 * 1e12 / core.took_ps.unwrap_or(1).max(1) as f64;
-    let waited = |line: &CachedLine| (line.waited_ps as f64 / 1e3 / transactions, line.kind);
-    let mut lines: Vec<(f64, u8)> = replay.lines.values().filter(|l| l.waited_ps > 0).map(waited).collect();
+    let waited = |line: &CachedLine<1>| (line.waited_ps as f64 / 1e3 / transactions, line.kind as u8);
+    let mut lines: Vec<(f64, u8)> = replay.transfers.lines.values().filter(|l| l.waited_ps > 0).map(waited).collect();
     lines.sort_unstable_by(|a, b| b.0.total_cmp(&a.0));
     Some(ReplayResult {
         per_second: cores.iter().map(rate).sum(),
-        kinds: replay.kinds.iter().map(|kind| kind.over(transactions)).collect(),
+        kinds: replay.transfers.kinds.iter().map(|kind| kind.over(transactions)).collect(),
         lines,
     })
 }
@@ -213,7 +116,7 @@ impl Replay<'_> {
     fn step(&mut self, number: usize, core: &mut ReplayCore, now: u64) -> u64 {
         let recording = self.recording;
         let transaction = &recording.transactions[core.transactions[core.transaction % core.transactions.len()]];
-        let instruction_ps = self.machine.instruction_ns * 1e3;
+        let instruction_ps = self.transfers.machine.instruction_ns * 1e3;
         let work = |instructions: u32| (f64::from(instructions) * instruction_ps) as u64;
         let Some(access) = transaction.accesses.get(core.access) else {
             // At least 1 ps, so that time advances even if all transactions are empty.
@@ -237,67 +140,9 @@ impl Replay<'_> {
 
     /// Performs an access that begins at `now`. Returns the time at which the core has the line.
     fn access(&mut self, number: usize, access: &LineAccess, now: u64, measured: bool) -> u64 {
-        let CoreModel { node, near_ns, upgrade_ns, hold_ns, far, .. } = self.machine;
-        let address = access.address + self.recording.kinds[usize::from(access.kind)].per_worker * number as u64;
-        let line = self.lines.entry(address >> LINE_SHIFT).or_default();
-        line.kind = access.kind;
-        let writes = access.operation.writes();
-        let figures = &mut self.kinds[usize::from(access.kind)];
-        figures.accesses += f64::from(u8::from(measured));
-        if now < line.lost_ps && line.previous.allow(number, writes) {
-            return now;
-        }
-        let before = line.holders;
-        let source = line.holders.access(number, writes);
-        let (others, within_node_ns) = match source {
-            // A plain write, which does not wait, may have requested the line: the line may still be in transit. An atomic
-            // change waits for its arrival.
-            AccessSource::Hit if writes && access.operation.waits() => {
-                let ready = now.max(line.arrival_ps);
-                if measured {
-                    figures.wait_ns += (ready - now) as f64 / 1e3;
-                    line.waited_ps += ready - now;
-                }
-                return ready;
-            }
-            AccessSource::Hit => return now,
-            AccessSource::Upgrade(others) => (others, upgrade_ns),
-            AccessSource::Cores(others) => (others, near_ns),
-            AccessSource::Memory => (0, near_ns),
-        };
-        let neighbours = (0..node).fold(0_u64, |mask, core| {
-            let core = number / node * node + core;
-            if core < MOST_CORES { mask | 1 << core } else { mask }
-        });
-        // A read takes the nearest copy; a write waits until the farthest copy is invalidated.
-        let is_near = if writes { others & !neighbours == 0 } else { others & neighbours != 0 || others == 0 };
-        let cost = (within_node_ns * if is_near { 1e3 } else { far * 1e3 }) as u64;
-        let moves = writes || others.count_ones() < 2;
-        // An upgrade needs no transfer: it does not wait for the hold time of another core.
-        let kept_ps = match source {
-            AccessSource::Cores(_) => line.arrival_ps + (hold_ns * 1e3) as u64,
-            _ => line.arrival_ps,
-        };
-        let mut ready = now + cost;
-        if moves {
-            line.previous = before;
-            line.lost_ps = (now + cost / 2).max(kept_ps);
-            line.arrival_ps = line.lost_ps + cost / 2;
-            ready = line.arrival_ps;
-        }
-        if measured {
-            match (others, is_near) {
-                (0, _) => figures.cold += 1.0,
-                (_, true) => figures.near += 1.0,
-                (_, false) => figures.far += 1.0,
-            }
-            figures.invalidations += f64::from(u8::from(writes && others != 0));
-            if access.operation.waits() {
-                figures.wait_ns += (ready - now) as f64 / 1e3;
-                line.waited_ps += ready - now;
-            }
-        }
-        ready
+        let LineAccess { address, kind, operation, .. } = *access;
+        let address = address + self.recording.kinds[usize::from(kind)].per_worker * number as u64;
+        self.transfers.access(LineRequest { core: number, address, kind: kind.into(), operation, measured }, now)
     }
 }
 
@@ -307,8 +152,16 @@ mod tests {
     use crate::coherence::recording::{LineKind, RecordedTransaction};
     use crate::footprint::operand::AccessKind::{self, Atomic, Read, Write};
 
-    const MACHINE: CoreModel =
-        CoreModel { cores: 2, node: 2, instruction_ns: 1.0, near_ns: 100.0, upgrade_ns: 60.0, hold_ns: 0.0, far: 4.0 };
+    const MACHINE: CoreModel = CoreModel {
+        cores: 2,
+        node: 2,
+        instruction_ns: 1.0,
+        near_ns: 100.0,
+        upgrade_ns: 60.0,
+        cold_ns: 100.0,
+        hold_ns: 0.0,
+        far: 4.0,
+    };
 
     /// Returns a recording with one transaction for each home. Each transaction has 10 instructions before each access, and
     /// 10 after the last access.
@@ -380,13 +233,8 @@ mod tests {
     fn a_line_stays_until_a_request_has_arrived() {
         let of_one_word = recording(1, 0, &[(0, Atomic)]);
         let change = of_one_word.transactions[0].accesses[0];
-        let kinds = vec![KindFigures::default()];
-        let mut replay = Replay {
-            recording: &of_one_word,
-            machine: CoreModel { cores: 3, node: 3, ..MACHINE },
-            lines: HashMap::default(),
-            kinds,
-        };
+        let machine = CoreModel { cores: 3, node: 3, ..MACHINE };
+        let mut replay = Replay { recording: &of_one_word, transfers: LineTransfers::new(machine, 1) };
         let mut change_at = |core, now| replay.access(core, &change, now, true);
         // The first core fetches the line from memory and has it at 100 ns.
         assert_eq!(change_at(0, 0), 100_000);
@@ -399,7 +247,7 @@ mod tests {
         // The third core's request arrives at 305 ns, before the line is back at the first core. The request is served at
         // 350 ns, when the first core has the line.
         assert_eq!(change_at(2, 255_000), 400_000);
-        let KindFigures { accesses, near, invalidations, cold, wait_ns, .. } = replay.kinds[0];
+        let KindFigures { accesses, near, invalidations, cold, wait_ns, .. } = replay.transfers.kinds[0];
         assert_eq!((accesses, cold, near, invalidations), (5.0, 1.0, 3.0, 3.0));
         assert_eq!(wait_ns, 100.0 + 100.0 + 100.0 + 145.0);
     }
@@ -408,14 +256,13 @@ mod tests {
     fn an_atomic_change_waits_for_the_line_that_a_plain_write_has_asked_for() {
         let both = recording(1, 0, &[(0, Write), (0, Atomic), (0, Read)]);
         let [write, change, read] = [0, 1, 2].map(|n| both.transactions[0].accesses[n]);
-        let kinds = vec![KindFigures::default()];
-        let mut replay = Replay { recording: &both, machine: MACHINE, lines: HashMap::default(), kinds };
+        let mut replay = Replay { recording: &both, transfers: LineTransfers::new(MACHINE, 1) };
         assert_eq!(replay.access(0, &write, 0, true), 100_000);
         // Until the line arrives, the core reads its own write from its store buffer.
         assert_eq!(replay.access(0, &read, 30_000, true), 30_000);
         assert_eq!(replay.access(0, &change, 40_000, true), 100_000);
         assert_eq!(replay.access(0, &change, 120_000, true), 120_000);
-        assert_eq!(replay.kinds[0].wait_ns, 60.0);
+        assert_eq!(replay.transfers.kinds[0].wait_ns, 60.0);
     }
 
     #[test]
@@ -423,9 +270,8 @@ mod tests {
         let both = recording(1, 0, &[(0, Read), (0, Atomic)]);
         let [read, change] = [0, 1].map(|n| both.transactions[0].accesses[n]);
         for (node, times) in [(2, 1), (1, 4)] {
-            let kinds = vec![KindFigures::default()];
             let machine = CoreModel { node, ..MACHINE };
-            let mut replay = Replay { recording: &both, machine, lines: HashMap::default(), kinds };
+            let mut replay = Replay { recording: &both, transfers: LineTransfers::new(machine, 1) };
             assert_eq!(replay.access(0, &change, 0, true), 100_000);
             assert_eq!(replay.access(1, &read, 200_000, true), 200_000 + times * 100_000);
             assert_eq!(replay.access(1, &change, 900_000, true), 900_000 + times * 60_000);

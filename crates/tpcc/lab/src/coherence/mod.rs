@@ -3,7 +3,7 @@
 //! A real run on one worker is traced instruction by instruction ([`recording`]). The recording keeps its accesses to the
 //! lines that workers share by design (`storage::measure::SharedLines`). It is then replayed on 2 to 64 [`cores`]. Each core
 //! runs its own transactions with a private cache that keeps to MESI ([`mesi`]), and pays for each line that it has to get
-//! from another core.
+//! from another core ([`transfers`]).
 //!
 //! | assumption | source |
 //! | --- | --- |
@@ -23,3 +23,4 @@ pub(crate) mod cores;
 mod mesi;
 pub(crate) mod probe;
 pub(crate) mod recording;
+pub(crate) mod transfers;

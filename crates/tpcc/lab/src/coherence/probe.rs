@@ -1,8 +1,9 @@
 //! Measures the cost of a cache line from another core on this machine.
 
 use std::hint::black_box;
-use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Barrier, OnceLock};
+use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
@@ -61,6 +62,34 @@ fn changes_of(threads: u32, time: Duration, change: impl Fn(&AtomicU64) -> u64 +
     let steps: u64 = counters.iter().map(|counter| counter.steps).sum();
     let runs: u64 = counters.iter().map(|counter| counter.runs).sum();
     Some(Changes { ns, in_a_row: steps as f64 / runs.max(1) as f64 })
+}
+
+/// Returns the nanoseconds from the moment at which a thread wakes a sleeping thread on another core until that thread runs.
+/// Returns `None` if there is one core.
+pub(crate) fn wake_ns(rounds: u32) -> Option<f64> {
+    let cores = cores::allowed();
+    let (turn, begin) = (AtomicU32::new(0), Barrier::new(2));
+    let peers: [OnceLock<Thread>; 2] = Default::default();
+    let play = |own: u32| {
+        let is_pinned = cores.get(own as usize).is_some_and(|&core| cores::pin_to(core).is_ok());
+        let _ = peers[own as usize].set(std::thread::current());
+        begin.wait();
+        let start = Instant::now();
+        for round in 0..rounds {
+            while turn.load(Ordering::Acquire) != 2 * round + own {
+                std::thread::park();
+            }
+            turn.store(2 * round + own + 1, Ordering::Release);
+            if let Some(peer) = peers[1 - own as usize].get() {
+                peer.unpark();
+            }
+        }
+        is_pinned.then(|| start.elapsed().as_secs_f64() * 1e9 / f64::from(2 * rounds))
+    };
+    let play = &play;
+    let each = threads::run_each("probe", (0..2).map(|own| move || play(own))).ok()?;
+    let ns: Vec<f64> = each.into_iter().collect::<Option<_>>()?;
+    ns.into_iter().reduce(f64::max)
 }
 
 /// Returns the mean nanoseconds per page read under a kind of latch by `threads` threads, each of which has its own page.
@@ -149,6 +178,11 @@ mod tests {
         for alone in [changes(1, Duration::from_millis(2)), changes_after_reads(1, Duration::from_millis(2))] {
             assert!(alone.is_none_or(|alone| alone.in_a_row >= STEPS_PER_CHECK as f64), "{alone:?}");
         }
+    }
+
+    #[test]
+    fn a_wake_up_takes_longer_than_a_transfer() {
+        assert!(wake_ns(20).is_none_or(|ns| ns > 100.0));
     }
 
     #[test]

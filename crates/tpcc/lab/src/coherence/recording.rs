@@ -139,6 +139,10 @@ impl Recording {
                     transaction.instructions_after = instructions - done;
                     continue;
                 };
+                // The model of this recording has no prefetches.
+                if operation.is_prefetch() {
+                    continue;
+                }
                 let kind = *kind_of_line
                     .entry(address >> 3)
                     .or_insert_with(|| lines.iter().position(|lines| lines.contains(address)).map(|kind| kind as u8));

@@ -30,6 +30,14 @@ impl AccessTracer {
         Ok(AccessTracer(Tracer::start(command)?))
     }
 
+    /// Runs the program to its next text, outside all transactions. Returns the text.
+    pub fn run_to_text(&mut self) -> Result<String, Error> {
+        match self.0.run_to_mark()? {
+            Some(Trap { mark: Mark::Aside, .. }) => self.0.run_aside(),
+            _ => Err(Error::failed("the traced program has not told where its lines lie")),
+        }
+    }
+
     /// Runs the program until a transaction begins. Returns the number of the transaction, or `None` if the program has
     /// ended.
     pub fn run_to_transaction(&mut self) -> Result<Option<u64>, Error> {
@@ -45,10 +53,25 @@ impl AccessTracer {
     /// Traces the transaction that has begun, and passes each of its accesses to `on_access`. Returns the number of the next
     /// transaction.
     pub fn trace_transaction(&mut self, on_access: &mut dyn FnMut(TracedAccess)) -> Result<Option<u64>, Error> {
-        let end = self.0.trace_accesses(&mut |operation, address, instructions| {
+        self.trace_with_texts(on_access, &mut String::new())
+    }
+
+    /// Like [`AccessTracer::trace_transaction`]. Adds what the program tells about the transaction to `texts`.
+    pub fn trace_with_texts(
+        &mut self,
+        on_access: &mut dyn FnMut(TracedAccess),
+        texts: &mut String,
+    ) -> Result<Option<u64>, Error> {
+        let mut on_access = |operation, address, instructions| {
             on_access(TracedAccess { address, operation, instructions });
-        })?;
+        };
+        let end = self.0.trace_accesses(&mut on_access, texts)?;
         Ok(Some(end.second))
+    }
+
+    /// Returns a number of 32 bits in the program's memory.
+    pub fn read_u32(&self, address: u64) -> Option<u32> {
+        self.0.read_u32(address)
     }
 
     /// Ends the program and returns its output.

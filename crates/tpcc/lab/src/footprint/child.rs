@@ -7,8 +7,8 @@ use std::time::Duration;
 use storage::measure::MeasuredPage;
 use storage::{BlockReason, Hook, LatchKind, Operation, Options, ThreadHook, WaitToken};
 
-use super::lines;
 use super::marks::{Mark, trap};
+use super::{holds, lines};
 use tpcc_core::driver::terminal::Terminal;
 use tpcc_core::driver::{self, Clock, RunPlan};
 use tpcc_core::engines::storage::store::Store;
@@ -67,16 +67,30 @@ impl Hook for MarkingHook {
     }
 }
 
+/// Parameters of the traced program.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TracedRun {
+    /// Minimum number of transactions without marks, before the transactions that are traced.
+    pub warm_up: u64,
+    /// True if the program tells the record locks of each transaction before its commit ([`holds`]).
+    pub holds: bool,
+}
+
 /// Lets the parent trace this thread, opens the database and runs transactions until the tracer ends the trace.
-pub fn run(config: &StoreConfig, plan: &RunPlan) -> Result<(), Error> {
+pub fn run(config: &StoreConfig, plan: &RunPlan, traced: TracedRun) -> Result<(), Error> {
     allow_tracing()?;
     let hook = Arc::new(MarkingHook::default());
     let (store, loaded) = open(config, Arc::clone(&hook))?;
+    let mut places = String::new();
     for (number, table, index) in store.database().indexes() {
-        print(&format!("{}\n", super::format_index(number, &table, &index)));
+        places += &format!("{}\n", super::format_index(number, &table, &index));
     }
-    store.database().shared_lines().iter().for_each(|of| print(&format!("{}\n", lines::format_lines(of))));
+    store.database().shared_lines().iter().for_each(|of| places += &format!("{}\n", lines::format_lines(of)));
+    print(&places);
     store.preload()?;
+    if traced.holds {
+        aside(|| Ok(places + &holds::places(store.database())))?;
+    }
     let failed = |e: &dyn std::fmt::Display| Error::failed(format!("the traced run failed: {e}"));
     let run = driver::next_run(&store).map_err(|e| failed(&e))?;
     let constants = Constants::for_run(&mut Random::stream(plan.seed, u64::MAX), loaded.c_load);
@@ -87,18 +101,26 @@ pub fn run(config: &StoreConfig, plan: &RunPlan) -> Result<(), Error> {
     let mut session = store.session(0).map_err(|e| failed(&e))?;
     let mut scratch = Scratch::default();
     let set_marking = |on| hook.marking.store(on, std::sync::atomic::Ordering::Relaxed);
-    // The first transaction of each terminal runs without marks, as a warm-up of code and data.
+    // The first transaction of each terminal, at least, runs without marks, as a warm-up of code and data.
     let mut ran = 0_u64;
     let mut enough = false;
     while !enough {
-        let (at, count) = ((ran % terminals.len() as u64) as usize, plan.terminals.into());
+        let (at, count) = ((ran % terminals.len() as u64) as usize, traced.warm_up.max(plan.terminals.into()));
         let input = terminals[at].next(&world, &clock, clock.now_ns());
         if ran >= count {
+            if traced.holds {
+                // Work of the engine's services is no work of the transaction that would do it next.
+                aside(|| store.database().step().map(|_| String::new()).map_err(|e| failed(&e)))?;
+            }
             set_marking(true);
             enough = trap(Mark::Transaction, input.kind() as u64, ran);
         }
         let mut transaction = session.begin().map_err(|e| failed(&e))?;
         let verdict = txn::run(&mut transaction, plan.steps, &input, &mut scratch).map_err(|e| failed(&e))?;
+        if traced.holds && hook.is_marking() {
+            let held = || transaction.inner().held_locks().map_err(|e| failed(&e));
+            aside(|| held().map(|held| holds::format_locks(&held)))?;
+        }
         let ended = match verdict {
             Verdict::Commit => transaction.commit(),
             Verdict::Rollback => transaction.rollback(),
@@ -108,6 +130,14 @@ pub fn run(config: &StoreConfig, plan: &RunPlan) -> Result<(), Error> {
     }
     set_marking(false);
     Database::close(store)
+}
+
+/// Runs something whose instructions do not belong to the transaction, and passes its text to the tracer.
+fn aside(text: impl FnOnce() -> Result<String, Error>) -> Result<(), Error> {
+    trap(Mark::Aside, 0, 0);
+    let text = text()?;
+    trap(Mark::Aside, text.as_ptr().addr() as u64, text.len() as u64);
+    Ok(())
 }
 
 /// Lets the parent trace this thread and reads one page until the tracer ends the trace. Each read is marked as a

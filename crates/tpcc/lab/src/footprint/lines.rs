@@ -21,6 +21,22 @@ impl Lines {
         Some(Lines { kind: words.next()?.to_owned(), begin, end, every, per_worker })
     }
 
+    /// Returns the address of the first element.
+    pub fn begin(&self) -> u64 {
+        self.begin
+    }
+
+    /// Returns the number of bytes of the range.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> u64 {
+        self.end - self.begin
+    }
+
+    /// Returns the distance between two elements if only the first line of each element is meant; 0 otherwise.
+    pub fn every(&self) -> u64 {
+        self.every
+    }
+
     /// Returns true if the address is in one of these lines.
     pub fn contains(&self, address: u64) -> bool {
         const LINE: u64 = 64;

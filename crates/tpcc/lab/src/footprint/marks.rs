@@ -18,12 +18,15 @@ pub(super) enum Mark {
     Enter = 2,
     /// A context-switch point. Argument: the number of its site.
     Point = 3,
+    /// Instructions that do not belong to the transaction begin (both arguments 0), or end with a text for the tracer
+    /// (arguments: its address and its length).
+    Aside = 4,
 }
 
 impl Mark {
     /// Returns the mark with this number.
     pub(super) fn of(number: u64) -> Option<Mark> {
-        [Mark::Transaction, Mark::Enter, Mark::Point].into_iter().find(|mark| *mark as u64 == number)
+        [Mark::Transaction, Mark::Enter, Mark::Point, Mark::Aside].into_iter().find(|mark| *mark as u64 == number)
     }
 }
 

@@ -10,6 +10,7 @@ mod analysis;
 mod cache;
 pub mod child;
 pub mod geometry;
+pub mod holds;
 mod instruction;
 pub mod lines;
 mod marks;
@@ -128,7 +129,7 @@ pub fn format_index(number: u32, table: &str, index: &str) -> String {
     format!("index\t{number}\t{table}\t{index}")
 }
 
-fn parse_index(line: &str) -> Option<(u32, (String, String))> {
+pub(crate) fn parse_index(line: &str) -> Option<(u32, (String, String))> {
     let mut words = line.strip_prefix("index\t")?.split('\t');
     let (number, table, index) = (words.next()?, words.next()?, words.next()?);
     Some((number.parse().ok()?, (table.to_owned(), index.to_owned())))

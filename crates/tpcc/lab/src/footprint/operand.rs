@@ -17,17 +17,26 @@ pub enum AccessKind {
     Change,
     /// Atomic read and write.
     Atomic,
+    /// Prefetch for a read.
+    PrefetchRead,
+    /// Prefetch for a write.
+    PrefetchWrite,
 }
 
 impl AccessKind {
     /// Returns true if the core needs the line exclusively.
     pub fn writes(self) -> bool {
-        self != AccessKind::Read
+        !matches!(self, AccessKind::Read | AccessKind::PrefetchRead)
+    }
+
+    /// Returns true if the access only announces another one.
+    pub fn is_prefetch(self) -> bool {
+        matches!(self, AccessKind::PrefetchRead | AccessKind::PrefetchWrite)
     }
 
     /// Returns true if the core waits for the line.
     pub fn waits(self) -> bool {
-        self != AccessKind::Write
+        self != AccessKind::Write && !self.is_prefetch()
     }
 }
 
@@ -217,7 +226,10 @@ fn operation(prefixes: &Prefixes, opcode: u8, digit: u8) -> Option<AccessKind> {
             _ => Some(Read),
         },
         (0, _) => None,
-        // Prefetches, hints, no-operations; jumps, which have no operand.
+        // prefetchw and prefetchwt1; prefetcht0, t1, t2 and nta.
+        (1, 0x0d) if matches!(digit, 1 | 2) => Some(AccessKind::PrefetchWrite),
+        (1, 0x18) if digit < 4 => Some(AccessKind::PrefetchRead),
+        // Other prefetches, hints, no-operations; jumps, which have no operand.
         (
             1,
             0x01
@@ -336,9 +348,11 @@ mod tests {
             // length
             (&[0x62, 0xf1, 0xfe, 0x48, 0x6f, 0x46, 0x01], Some((Read, 0x3040))),
             (&[0x62, 0xe1, 0xfe, 0x28, 0x7f, 0x47, 0xff], Some((Write, 0x3fe0))),
-            // lea (%rax),%rcx; prefetcht0 (%rax); nopw (%rax); mov %rax,%rbx; jmp; ret; push %rbp; setne (%rbx)
+            // prefetcht0 (%rax); prefetchw (%rbx)
+            (&[0x0f, 0x18, 0x08], Some((AccessKind::PrefetchRead, 0x1000))),
+            (&[0x0f, 0x0d, 0x0b], Some((AccessKind::PrefetchWrite, 0x2000))),
+            // lea (%rax),%rcx; nopw (%rax); mov %rax,%rbx; jmp; ret; push %rbp; setne (%rbx)
             (&[0x48, 0x8d, 0x08], None),
-            (&[0x0f, 0x18, 0x08], None),
             (&[0x66, 0x0f, 0x1f, 0x00], None),
             (&[0x48, 0x89, 0xc3], None),
             (&[0xeb, 0x10], None),

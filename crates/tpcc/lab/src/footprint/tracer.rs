@@ -33,6 +33,8 @@ const STACK_DISTANCE: u64 = 1 << 20;
 const INT3: u8 = 0xcc;
 /// Number of steps between two checks for Ctrl-C.
 const STEPS_PER_CHECK: u32 = 4096;
+/// Maximum length of the text of an aside.
+const MAX_ASIDE_BYTES: u64 = 1 << 20;
 /// Maximum number of steps of one operation. A longer operation is cut at its next point.
 const MOST_STEPS: usize = 5_000_000;
 
@@ -156,10 +158,11 @@ impl Tracer {
 
     /// Steps to the next mark of a transaction. For each memory access outside the stack, calls `on_access` with the kind
     /// and the address of the access and the number of instructions before it. The last call of `on_access` has no kind and
-    /// gives the total number of instructions.
+    /// gives the total number of instructions. Adds the texts of [`Mark::Aside`] to `texts`.
     pub(super) fn trace_accesses(
         &mut self,
         on_access: &mut dyn FnMut(Option<AccessKind>, u64, u32),
+        texts: &mut String,
     ) -> Result<Trap, Error> {
         let mut instructions = 0;
         let mut registers = self.registers()?;
@@ -175,6 +178,10 @@ impl Tracer {
                     on_access(None, 0, instructions);
                     return Ok(trap);
                 }
+                if trap.mark == Mark::Aside {
+                    texts.push_str(&self.run_aside()?);
+                    registers = self.registers()?;
+                }
                 continue;
             }
             for operand in code.operands.into_iter().flatten() {
@@ -188,6 +195,28 @@ impl Tracer {
             // A repeated string instruction counts once.
             instructions += u32::from(registers.rip != before.rip);
         }
+    }
+
+    /// Runs the program, which is stopped at the start of an aside, to the end of the aside. Returns the text of the aside.
+    pub(super) fn run_aside(&mut self) -> Result<String, Error> {
+        let Some(Trap { mark: Mark::Aside, first: address, second: len }) = self.run_to_mark()? else {
+            return Err(Error::failed("the traced program has begun an aside and not ended it"));
+        };
+        if len > MAX_ASIDE_BYTES {
+            return Err(Error::failed(format!("the traced program has {len} bytes to say about a transaction")));
+        }
+        let mut text = vec![0; len as usize];
+        self.memory
+            .read_exact_at(&mut text, address)
+            .map_err(|e| Error::failed(format!("the traced program's memory cannot be read: {e}")))?;
+        String::from_utf8(text).map_err(|e| Error::failed(format!("the traced program's text is none: {e}")))
+    }
+
+    /// Returns a number of 32 bits in the program's memory.
+    pub(super) fn read_u32(&self, address: u64) -> Option<u32> {
+        let mut bytes = [0; 4];
+        self.memory.read_exact_at(&mut bytes, address).ok()?;
+        Some(u32::from_le_bytes(bytes))
     }
 
     /// Lets the program, which is stopped at a mark, finish. Waits until the program has finished, and returns its output.

@@ -278,6 +278,29 @@ pub(super) const BACKGROUND: ClaimSpec = spec("background_vs_fair", "times", Non
 pub(super) const LONGEST_WAIT: ClaimSpec = spec("longest_wait_vs_bound", "share", None, Bound(1.0))
     .of_project("no fiber waits longer than the bound that is proved");
 
+/// Relative error of the model of cores on 16 cores, against the measured run: standard mix, Payment alone, New-Order alone,
+/// and itas with each group on all workers.
+pub(super) const SCALE_ERROR_MIX: ClaimSpec = spec("model_error_mix_p16", "share", None, AtMost(0.15))
+    .of_project("the model of cores is right about the mix on 16 cores");
+pub(super) const SCALE_ERROR_PAYMENT: ClaimSpec = spec("model_error_payment_p16", "share", None, AtMost(0.15))
+    .of_project("the model of cores is right about Payment alone on 16 cores");
+pub(super) const SCALE_ERROR_NEW_ORDER: ClaimSpec = spec("model_error_new_order_p16", "share", None, AtMost(0.15))
+    .of_project("the model of cores is right about New-Order alone on 16 cores");
+pub(super) const SCALE_ERROR_ITAS: ClaimSpec = spec("model_error_itas_p16", "share", None, AtMost(0.15))
+    .of_project("the model of cores is right about groups on all of 16 cores");
+/// The same on two cores of this machine: the largest error of the three mixes.
+pub(super) const SCALE_ERROR_P2: ClaimSpec =
+    spec("model_error_p2", "share", None, AtMost(0.15)).of_project("the model of cores is right about two cores");
+/// Modelled throughput of Payment alone on 16 cores after splits for contention, relative to the mix.
+pub(super) const SCALE_PAYMENT: ClaimSpec = spec("payment_to_mix_p16", "times", None, KeepsUp(2.5))
+    .of_project("on 16 cores Payment alone is as much faster than the mix as its work is shorter");
+/// Modelled throughput on 16 cores under itas with a home worker for each group, relative to threads.
+pub(super) const SCALE_ITAS: ClaimSpec = spec("itas_to_threads_p16", "times", None, KeepsUp(0.9))
+    .of_project("on 16 cores itas with home workers keeps up with threads");
+/// Modelled throughput of the mix on 16 cores after splits for contention.
+pub(super) const SCALE_MIX: ClaimSpec = spec("mix_per_s_p16", "transactions/s", None, KeepsUp(1.1e6))
+    .of_project("the mix reaches 1.1 million transactions a second on 16 cores");
+
 /// Throughput of the build with profile feedback alone, relative to the build with nothing.
 pub(super) const PGO_ALONE: ClaimSpec = spec("compiler_pgo_alone", "times", Some(1.2), MoreThan(1.0))
     .of_paper("Section 3.3", "profile feedback, before every other optimisation, gives about 20%");

@@ -19,6 +19,7 @@ fn size(id: &str, quick: bool) -> (u64, u64) {
         "steps-fig10" | "steps-fig11" | "steps-prefetch" => (20, 0),
         "steps-lookup" => (1, 2),
         "compiler-interaction" | "itanium-system" | "itanium-switches" | "itanium-coherence" => (8, 0),
+        "scale-cores" => (16, 1),
         id if id.starts_with("itas-") => (0, 2),
         id if id.starts_with("speculate-") => (1, 1),
         _ => (1, 0),

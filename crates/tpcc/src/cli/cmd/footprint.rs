@@ -16,7 +16,8 @@ pub(crate) fn run(flags: FootprintFlags) -> Result<Outcome, Error> {
     }
     if flags.traced.traced {
         let (store, plan) = lab::traced(&flags);
-        child::run(&store, &plan)?;
+        let traced = child::TracedRun { warm_up: flags.traced.after, holds: flags.traced.holds };
+        child::run(&store, &plan, traced)?;
         return Ok(Outcome::Success);
     }
     let wanted = FootprintSpec { mix: flags.mix, geometry: flags.geometry, operation: flags.operation.clone() };

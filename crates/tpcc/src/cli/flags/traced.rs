@@ -25,4 +25,11 @@ pub(crate) struct TracedFlags {
     #[arg(long, value_name = "N", default_value_t = 10, requires = "traced", hide = true)]
     #[arg(value_parser = number::<u32, 1, 1_000>)]
     pub(crate) of_terminals: u32,
+    /// Minimum number of transactions before those that are traced
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "traced", hide = true)]
+    #[arg(value_parser = number::<u64, 0, 1_000_000_000>)]
+    pub(crate) after: u64,
+    /// Tell the record locks of each transaction
+    #[arg(long, requires = "traced", hide = true)]
+    pub(crate) holds: bool,
 }

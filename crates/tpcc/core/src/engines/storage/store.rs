@@ -305,7 +305,12 @@ pub struct StoreTransaction<'t> {
     pub(super) tx: storage::Transaction<'t>,
 }
 
-impl StoreTransaction<'_> {
+impl<'t> StoreTransaction<'t> {
+    /// Returns the transaction of the engine.
+    pub fn inner(&self) -> &storage::Transaction<'t> {
+        &self.tx
+    }
+
     #[inline(always)]
     fn table<T: TableDef>(&self) -> OpenTable<Raw, Raw> {
         *T::of(&self.store.tables)

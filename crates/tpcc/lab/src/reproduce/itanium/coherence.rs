@@ -7,14 +7,16 @@ use serde_json::json;
 use storage::LatchKind;
 
 use super::ablation;
-use crate::coherence::cores::{Assignment, CoreModel, ReplayResult, replay};
-use crate::coherence::probe::{Changes, changes, changes_after_reads, one_page_read_ns, own_page_read_ns};
+use crate::coherence::cores::{Assignment, ReplayResult, replay};
+use crate::coherence::probe::{one_page_read_ns, own_page_read_ns};
 use crate::coherence::recording::{Recording, RecordingPlan};
+use crate::coherence::transfers::CoreModel;
 use crate::reproduce::Results;
 use crate::reproduce::child;
 use crate::reproduce::claims;
 use crate::reproduce::lab::{Lab, SEED};
 use crate::reproduce::report::{Series, Spread};
+use crate::reproduce::transfer::{DISTURBED, TRIES, Transfer, median};
 use tpcc_core::workload::error::Error;
 use tpcc_core::workload::interrupt;
 
@@ -32,10 +34,6 @@ const WAREHOUSES: u32 = 8;
 const TERMINALS: u32 = 10;
 /// Points of figure 2: numbers of cache lines, counted from the most contended one.
 const TOP: [usize; 9] = [1, 2, 5, 10, 20, 50, 100, 200, 500];
-/// Number of tries of a probe, of which only tries without a disturbance by another program count; and the reason if no try
-/// counts.
-const TRIES: usize = 31;
-const DISTURBED: &str = "two threads were never alone on two cores: other programs run there, or there is one core";
 const WHY: &str = "modelled: real runs of one worker, traced, and replayed on cores that keep to MESI; a node has 8 cores and a \
                    line from another node takes 4 times as long (assumed), one from the same node what the probe says; the \
                    paper samples the latencies of 32 processors, all L3 misses included, of a latch that keeps a list of its \
@@ -84,7 +82,7 @@ pub(super) fn coherence(lab: &mut Lab, findings: &mut Results) -> Result<(), Err
     lab.say("replaying them on up to 64 cores");
     let instruction_ns = instruction_ns(lab, &recordings)?;
     findings.config.insert("coherence_instruction_ns".into(), json!(instruction_ns));
-    let machine = |cores| transfer.machine(cores, instruction_ns);
+    let machine = |cores| machine_of(transfer, cores, instruction_ns);
     let mut outcomes = Vec::new();
     for (latches, recording) in &recordings {
         for assignment in [Assignment::ByHome, Assignment::Spread] {
@@ -119,73 +117,27 @@ fn missing_reads(findings: &mut Results, why: &str) {
     }
 }
 
-/// Costs of lines between the cores of this machine, in nanoseconds.
-#[derive(Clone, Copy, Debug)]
-struct Transfer {
-    /// Time of a transfer of a line from another core.
-    near_ns: f64,
-    /// Time of an upgrade to exclusive of a line that the core has read.
-    upgrade_ns: f64,
-    /// Time that a core keeps a line that has arrived.
-    hold_ns: f64,
-}
-
-impl Transfer {
-    /// Computes the costs from changes of a word by one thread and by two, without and with a read of the word before each
-    /// change. A core keeps a line for all changes that it makes in a row. In the rest of the time between two turns, the
-    /// line travels to the other core and back. Each direction takes half a transfer, because the request of the receiving
-    /// core has arrived before the line leaves; both directions together take one transfer. If each change follows a read,
-    /// each direction takes one more upgrade.
-    fn of([alone, read_alone, two, read_two]: [Changes; 4]) -> Transfer {
-        let hold = |alone: Changes, two: Changes| (two.in_a_row - 1.0) * alone.ns;
-        let away = |alone, two: Changes| two.in_a_row * two.ns - 2.0 * hold(alone, two);
-        let near_ns = away(alone, two).max(two.ns);
-        let upgrade_ns = ((away(read_alone, read_two) - near_ns) / 2.0).max(0.0);
-        Transfer { near_ns, upgrade_ns, hold_ns: hold(alone, two) }
-    }
-
-    /// Returns the model of a machine with these costs.
-    fn machine(self, cores: usize, instruction_ns: f64) -> CoreModel {
-        let Transfer { near_ns, upgrade_ns, hold_ns } = self;
-        CoreModel { cores, node: NODE_CORES, instruction_ns, near_ns, upgrade_ns, hold_ns, far: FAR_FACTOR }
+/// Returns the model of a machine with these costs.
+fn machine_of(transfer: Transfer, cores: usize, instruction_ns: f64) -> CoreModel {
+    let Transfer { near_ns, upgrade_ns, hold_ns } = transfer;
+    CoreModel {
+        cores,
+        node: NODE_CORES,
+        instruction_ns,
+        near_ns,
+        upgrade_ns,
+        cold_ns: near_ns,
+        hold_ns,
+        far: FAR_FACTOR,
     }
 }
 
 /// Measures the costs of lines between cores. Returns the reason if they cannot be measured.
 fn probe(lab: &mut Lab, findings: &mut Results) -> Result<Transfer, &'static str> {
     lab.say("probing what a line from another core takes");
-    let time = Duration::from_millis(20);
-    // Each round measures all four kinds of changes, so that disturbances of the machine affect all of them.
-    let mut rounds: [Vec<Changes>; 4] = Default::default();
-    for _ in 0..TRIES {
-        let round = [changes(1, time), changes_after_reads(1, time), changes(2, time), changes_after_reads(2, time)];
-        if round.iter().all(Option::is_some) {
-            rounds.iter_mut().zip(round).for_each(|(all, changes)| all.extend(changes));
-        }
-    }
-    let middle = rounds.map(|all| {
-        let of = |of: fn(&Changes) -> f64| median(all.iter().map(of));
-        Some(Changes { ns: of(|changes| changes.ns)?, in_a_row: of(|changes| changes.in_a_row)? })
-    });
-    let [Some(alone), Some(read_alone), Some(two), Some(read_two)] = middle else {
-        findings.config.insert("transfer_probe".into(), json!(null));
-        return Err(DISTURBED);
-    };
-    let transfer = Transfer::of([alone, read_alone, two, read_two]);
-    findings.config.insert(
-        "transfer_probe".into(),
-        json!({
-            "change_ns": alone.ns, "change_of_two_ns": two.ns, "changes_in_a_row": two.in_a_row,
-            "change_after_read_ns": read_alone.ns, "change_after_read_of_two_ns": read_two.ns,
-            "changes_after_reads_in_a_row": read_two.in_a_row,
-            "transfer_ns": transfer.near_ns, "upgrade_ns": transfer.upgrade_ns, "hold_ns": transfer.hold_ns,
-        }),
-    );
-    Ok(transfer)
-}
-
-fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
-    Spread::of(values).map(|spread| spread.mid)
+    let measured = Transfer::measure();
+    findings.config.insert("transfer_probe".into(), json!(measured.as_ref().map(|(_, values)| values)));
+    measured.map(|(transfer, _)| transfer).ok_or(DISTURBED)
 }
 
 /// Runs the benchmark `latch/read`. Its times are measured, and modelled from a trace of one thread.
@@ -241,7 +193,7 @@ fn latch_reads(lab: &mut Lab, findings: &mut Results, transfer: Transfer) -> Res
         let instruction_ns = own / recording.instructions();
         let mut modelled = Series::new(format!("itanium-coherence reads, {latches}, modelled"), "threads", label);
         for cores in [2, 4, 8, 16, 32, 64] {
-            let machine = transfer.machine(cores, instruction_ns);
+            let machine = machine_of(transfer, cores, instruction_ns);
             let Some(outcome) = replay(&recording, machine, Assignment::ByHome) else { continue };
             let read_ns = cores as f64 * 1e9 / outcome.per_second;
             modelled.push_exact(cores as f64, Some(read_ns));
@@ -411,25 +363,4 @@ fn table7(findings: &mut Results, outcomes: &Outcomes<'_>) {
 fn transfers(outcomes: &Outcomes<'_>) -> serde_json::Value {
     let of = |by| find(outcomes, "super", by).map(|of| of.all().transfers());
     json!(of(Assignment::Spread).zip(of(Assignment::ByHome)).map(|(spread, home)| spread / home))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn changes_in_a_row_are_no_transfers() {
-        let changes = |ns, in_a_row| Changes { ns, in_a_row };
-        let of = |two, read_two| {
-            let Transfer { near_ns, upgrade_ns, hold_ns } =
-                Transfer::of([changes(2.0, 64.0), changes(2.0, 64.0), two, read_two]);
-            (near_ns, upgrade_ns, hold_ns)
-        };
-        // One change in each turn: the line travels all of the time.
-        assert_eq!(of(changes(30.0, 1.0), changes(50.0, 1.0)), (30.0, 10.0, 0.0));
-        // Eight changes of 2 ns each: a line is kept for 14 ns, twice in the 58 ns between two turns of a core.
-        assert_eq!(of(changes(7.25, 8.0), changes(8.75, 8.0)), (30.0, 6.0, 14.0));
-        // A read that costs nothing.
-        assert_eq!(of(changes(30.0, 1.0), changes(29.0, 1.0)), (30.0, 0.0, 0.0));
-    }
 }
