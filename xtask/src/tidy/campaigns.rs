@@ -17,12 +17,15 @@ const INTERFACE: [&str; 2] = ["crates/storage/src/db/", "crates/storage/src/io/s
 const CAMPAIGNS: [&str; 2] = ["xtask/campaigns/src/sim/", "xtask/campaigns/src/torture/"];
 
 /// Methods that no campaign can call, with the reasons.
-const UNCALLED_METHODS: [(&str, &str); 8] = [
+const UNCALLED_METHODS: [(&str, &str); 11] = [
     ("claim", "takes a directory of files: tests/directory.rs"),
     ("foreign", "names files of a directory: tests/directory.rs"),
     ("passed", "campaigns look at the findings, of which some are no failure after a crash"),
     ("page_checksums", "off they find nothing, which is what campaigns look for: tests/statements/settings.rs"),
     ("shared_lines", "addresses, for tools that follow accesses"),
+    ("lock_tables", "names, for tools that follow accesses"),
+    ("frame_layout", "offsets, for tools that follow accesses"),
+    ("held_locks", "locks, for tools that follow accesses"),
     ("planned", "counts the faults of a disk, which campaigns plan themselves"),
     ("drop_syncs", "a canary, which the tests of the log and of the disks set"),
     ("poke", "damage of a byte: campaigns have disks of their own that damage (torture/damage)"),

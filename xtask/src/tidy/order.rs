@@ -71,6 +71,7 @@ const ORDERS: [(&str, &[&str]); 8] = [
             "page",
             "footprint",
             "coherence",
+            "scale",
             "index_fetch",
             "latency",
             "tenants",

@@ -111,6 +111,7 @@ pub(crate) struct LineHasher(u64);
 pub(crate) type BuildLineHasher = std::hash::BuildHasherDefault<LineHasher>;
 
 impl std::hash::Hasher for LineHasher {
+    #[inline]
     fn finish(&self) -> u64 {
         self.0
     }
@@ -119,6 +120,7 @@ impl std::hash::Hasher for LineHasher {
         bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
     }
 
+    #[inline]
     fn write_u64(&mut self, number: u64) {
         self.0 = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_right(29);
     }

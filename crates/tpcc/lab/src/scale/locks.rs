@@ -78,7 +78,7 @@ impl LockQueues {
         if self.waits_for.get(&fiber) == Some(&name) {
             self.waits_for.remove(&fiber);
         }
-        granted.iter().for_each(|fiber| drop(self.waits_for.remove(fiber)));
+        self.waits_for.retain(|fiber, _| !granted.contains(fiber));
         granted
     }
 

@@ -23,3 +23,4 @@ mod locks;
 pub(crate) mod placement;
 pub(crate) mod recording;
 pub(crate) mod replay;
+pub(crate) mod result;

@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::recording::{Effect, RecordedTransaction, Recording, Step};
+use super::recording::{Effect, ScaleRecording, ScaleTransaction, Step};
 use crate::footprint::operand::AccessKind;
 
 /// Cores that use the same line or lock.
@@ -71,7 +71,7 @@ type Homes = u64;
 /// Use of lines and locks by the recorded homes.
 #[derive(Debug)]
 pub(crate) struct Usage<'a> {
-    recording: &'a Recording,
+    recording: &'a ScaleRecording,
     all: Homes,
     /// Homes that touch each unit: a page, or another line.
     units: HashMap<u64, Homes>,
@@ -83,7 +83,7 @@ pub(crate) struct Usage<'a> {
 
 impl Usage<'_> {
     /// Analyses a recording of at most 64 homes.
-    pub(crate) fn of(recording: &Recording) -> Usage<'_> {
+    pub(crate) fn of(recording: &ScaleRecording) -> Usage<'_> {
         let (mut units, mut locks): (HashMap<u64, Homes>, HashMap<u64, Homes>) = (HashMap::new(), HashMap::new());
         let mut latched: HashMap<u64, Homes> = HashMap::new();
         let mut written: HashMap<(u64, usize), HashSet<u64>> = HashMap::new();
@@ -154,7 +154,7 @@ impl Usage<'_> {
 
     /// Returns the recorded transactions of the first `homes` homes, without the steps that concern no other core.
     pub(crate) fn place(&self, homes: usize, mixing: Mixing, after_splits: bool) -> Vec<PlacedTransaction> {
-        let used: Vec<&RecordedTransaction> =
+        let used: Vec<&ScaleTransaction> =
             self.recording.transactions.iter().filter(|transaction| transaction.home < homes).collect();
         // Homes that touch and that write each line, and homes that request each lock and that exclude others.
         let mut lines: HashMap<u64, (Homes, Homes)> = HashMap::new();
@@ -241,7 +241,7 @@ impl Usage<'_> {
 }
 
 /// Returns the unit of a step: its page, or its line.
-fn unit(recording: &Recording, step: &Step) -> u64 {
+fn unit(recording: &ScaleRecording, step: &Step) -> u64 {
     // Lines of pages are far above 2^32 in memory: numbers of frames are no numbers of lines.
     recording.frame_of(step.address).unwrap_or(step.address >> 6)
 }

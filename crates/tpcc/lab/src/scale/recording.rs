@@ -1,4 +1,4 @@
-//! Recording of transactions on one worker: accesses to shared lines, and what the transactions hold.
+//! ScaleRecording of transactions on one worker: accesses to shared lines, and what the transactions hold.
 //!
 //! | hold | begins | ends |
 //! | --- | --- | --- |
@@ -78,7 +78,7 @@ pub(crate) enum Effect {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Step {
     pub address: u64,
-    /// Index in [`Recording::classes`].
+    /// Index in [`ScaleRecording::classes`].
     pub class: u16,
     pub operation: AccessKind,
     /// Number of instructions since the previous step.
@@ -88,7 +88,7 @@ pub(crate) struct Step {
 
 /// A recorded transaction.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct RecordedTransaction {
+pub(crate) struct ScaleTransaction {
     /// Home warehouse of the terminal, counted from 0.
     pub home: usize,
     pub steps: Vec<Step>,
@@ -98,7 +98,7 @@ pub(crate) struct RecordedTransaction {
     pub locks: Vec<Vec<RecordLock>>,
 }
 
-impl RecordedTransaction {
+impl ScaleTransaction {
     /// Returns the number of instructions.
     pub(crate) fn instructions(&self) -> u64 {
         let before: u64 = self.steps.iter().map(|step| u64::from(step.instructions_before)).sum();
@@ -114,9 +114,9 @@ impl RecordedTransaction {
 
 /// Transactions recorded on one worker.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Recording {
+pub(crate) struct ScaleRecording {
     pub classes: Vec<LineClass>,
-    pub transactions: Vec<RecordedTransaction>,
+    pub transactions: Vec<ScaleTransaction>,
     /// Names of tables, keyed by their number for locks.
     pub tables: BTreeMap<u32, String>,
     /// Address of the first frame, size of a frame, and number of frames.
@@ -125,7 +125,7 @@ pub(crate) struct Recording {
 
 /// Parameters of a recording.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RecordingPlan<'a> {
+pub(crate) struct ScaleRecordingPlan<'a> {
     pub mix: &'a str,
     /// Number of warehouses, and number of terminals of each warehouse.
     pub warehouses: u32,
@@ -138,10 +138,14 @@ pub(crate) struct RecordingPlan<'a> {
     pub seed: u64,
 }
 
-impl Recording {
+impl ScaleRecording {
     /// Records transactions on the database in `data`.
-    pub(crate) fn of_transactions(program: &Path, data: &Path, plan: RecordingPlan<'_>) -> Result<Recording, Error> {
-        let RecordingPlan { mix, warehouses, terminals, warm_up, each, transactions, seed } = plan;
+    pub(crate) fn of_transactions(
+        program: &Path,
+        data: &Path,
+        plan: ScaleRecordingPlan<'_>,
+    ) -> Result<ScaleRecording, Error> {
+        let ScaleRecordingPlan { mix, warehouses, terminals, warm_up, each, transactions, seed } = plan;
         let mut command = Command::new(program);
         command.args(["footprint", "--traced", "--holds", "--mix", mix, "--after", &warm_up.to_string()]);
         command.args(["--of-warehouses", &warehouses.to_string(), "--of-terminals", &terminals.to_string()]);
@@ -169,13 +173,13 @@ impl Recording {
 
     /// Returns the mean number of instructions of a transaction.
     pub(crate) fn instructions(&self) -> f64 {
-        let all: u64 = self.transactions.iter().map(RecordedTransaction::instructions).sum();
+        let all: u64 = self.transactions.iter().map(ScaleTransaction::instructions).sum();
         all as f64 / self.transactions.len().max(1) as f64
     }
 
     /// Returns the mean number of bytes of the log of a transaction.
     pub(crate) fn log_bytes(&self) -> f64 {
-        let all: u64 = self.transactions.iter().map(RecordedTransaction::log_bytes).sum();
+        let all: u64 = self.transactions.iter().map(ScaleTransaction::log_bytes).sum();
         all as f64 / self.transactions.len().max(1) as f64
     }
 
@@ -192,7 +196,7 @@ impl Recording {
     }
 }
 
-/// Recording in progress.
+/// ScaleRecording in progress.
 struct RecordingBuilder {
     lines: Vec<Lines>,
     /// Table of each index.
@@ -206,8 +210,8 @@ struct RecordingBuilder {
     class_of: HashMap<(usize, Option<String>), u16>,
     /// Table of each frame.
     table_of: HashMap<u64, Option<String>>,
-    recording: Recording,
-    transactions: Vec<RecordedTransaction>,
+    recording: ScaleRecording,
+    transactions: Vec<ScaleTransaction>,
 }
 
 impl RecordingBuilder {
@@ -222,10 +226,10 @@ impl RecordingBuilder {
         let frames = (frames.begin(), frames.every(), frames.len() / frames.every());
         Ok(RecordingBuilder {
             indexes: places.lines().filter_map(parse_index).map(|(number, (table, _))| (number, table)).collect(),
-            recording: Recording {
+            recording: ScaleRecording {
                 tables: places.lines().filter_map(parse_table).collect(),
                 frames,
-                ..Recording::default()
+                ..ScaleRecording::default()
             },
             lines,
             latch,
@@ -252,7 +256,7 @@ impl RecordingBuilder {
                 None => groups.push(vec![lock]),
             }
         }
-        let mut transaction = RecordedTransaction { home, locks: groups, ..RecordedTransaction::default() };
+        let mut transaction = ScaleTransaction { home, locks: groups, ..ScaleTransaction::default() };
         let mut done = 0;
         for &TracedAccess { address, operation, instructions } in accesses {
             let Some(operation) = operation else {
@@ -300,7 +304,7 @@ impl RecordingBuilder {
     }
 
     /// Finds the reads, acquisitions and releases of latches.
-    fn find_latches(&self, transaction: &mut RecordedTransaction) {
+    fn find_latches(&self, transaction: &mut ScaleTransaction) {
         let (begin, size, _) = self.recording.frames;
         /// Use of one latch so far.
         #[derive(Clone, Copy)]
@@ -347,7 +351,7 @@ impl RecordingBuilder {
     }
 
     /// Finds the acquisition and the release of the locks.
-    fn find_locks(&self, transaction: &mut RecordedTransaction) {
+    fn find_locks(&self, transaction: &mut ScaleTransaction) {
         for group in 0..transaction.locks.len() {
             let bucket = transaction.locks[group][0].bucket;
             let on_bucket = |step: &&mut Step| step.address == bucket && !step.operation.is_prefetch();
@@ -363,7 +367,7 @@ impl RecordingBuilder {
     }
 
     /// Finds the records of the log, and the offsets of their writes.
-    fn find_records(&self, transaction: &mut RecordedTransaction) {
+    fn find_records(&self, transaction: &mut ScaleTransaction) {
         let (mut reserved, mut begins): (Vec<usize>, Vec<Option<(u64, u64)>>) = (Vec::new(), Vec::new());
         let is_write = |step: &Step| step.operation.writes() && !step.operation.is_prefetch();
         for (number, step) in transaction.steps.iter().enumerate() {
@@ -407,7 +411,7 @@ impl RecordingBuilder {
         }
     }
 
-    fn finish(mut self) -> Result<Recording, Error> {
+    fn finish(mut self) -> Result<ScaleRecording, Error> {
         if self.transactions.iter().all(|transaction| transaction.steps.is_empty()) {
             return Err(Error::failed("the traced program was seen to touch none of the lines that it shares"));
         }
@@ -426,7 +430,7 @@ mod tests {
                           lines 640 768 0 0 lock heads\nlines 1024 1088 0 0 log tail\nlines 2048 4096 0 2048 log ring\n\
                           frame 8 44\nlock table 3 rows\n";
 
-    fn record(accesses: &[(u64, AccessKind)], locks: Vec<RecordLock>) -> Recording {
+    fn record(accesses: &[(u64, AccessKind)], locks: Vec<RecordLock>) -> ScaleRecording {
         let mut builder = RecordingBuilder::new(PLACES).unwrap();
         let access = |(n, &(address, operation)): (usize, &(u64, AccessKind))| TracedAccess {
             address,
@@ -439,7 +443,7 @@ mod tests {
         builder.finish().unwrap()
     }
 
-    fn effects(recording: &Recording) -> Vec<Effect> {
+    fn effects(recording: &ScaleRecording) -> Vec<Effect> {
         recording.transactions[0].steps.iter().map(|step| step.effect).collect()
     }
 

@@ -1,24 +1,26 @@
 //! Replay of recorded transactions on modelled cores that wait for lines, latches and record locks.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::collections::{BinaryHeap, HashMap};
 
 use super::locks::{FiberId, LockQueues};
 use super::placement::{Mixing, PlacedTransaction, Sharing, Usage, is_fence};
-use super::recording::{Effect, Recording};
-use crate::coherence::transfers::{BuildLineHasher, CoreModel, KindFigures, LineRequest, LineTransfers};
+use super::recording::{Effect, ScaleRecording};
+use super::result::ScaleResult;
+use crate::coherence::transfers::{BuildLineHasher, CoreModel, LineRequest, LineTransfers};
 use crate::footprint::operand::AccessKind;
 
 /// Maximum number of cores: four words of 64 bits.
 const WORDS: usize = 4;
 /// Simulated address of the log.
 const LOG: u64 = 0xf000 << 48;
-/// Start times of cores are this far apart, in picoseconds, so that copies of a home do not run in step.
-const START_PS: u64 = 1_009_000;
+/// Start times of cores, in picoseconds: multiples of the first number modulo the second one, so that copies of a home do not
+/// run in step.
+const START_PS: (u64, u64) = (1_009_000, 10_007_000);
 
-/// Assignment of terminals to cores.
+/// TerminalAssignment of terminals to cores.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) enum Assignment {
+pub(crate) enum TerminalAssignment {
     /// A core runs the transactions of one home.
     ByHome,
     /// The terminals of a home are spread over the cores. A core runs those of several homes in rotation, as one thread.
@@ -39,62 +41,11 @@ pub(crate) struct ScaleModel {
 /// Parameters of a replay.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct ReplayPlan {
-    pub assignment: Assignment,
+    pub assignment: TerminalAssignment,
     /// True for the engine after splits for contention.
     pub after_splits: bool,
     /// Number of measured passes over the recorded transactions of a home.
     pub passes: usize,
-}
-
-/// Result of a replay. All times and counts are per committed transaction.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ScaleResult {
-    /// Transactions per second of all cores together.
-    pub per_second: f64,
-    /// Time of the instructions, each once.
-    pub work_ns: f64,
-    /// Accesses and waits for lines, in the order of [`Recording::classes`].
-    pub lines: Vec<KindFigures>,
-    /// Wait for latches that another core held, by class.
-    pub latch_wait_ns: Vec<f64>,
-    /// Time of sections that were run again because the page had changed, by class; and their number.
-    pub again_ns: Vec<f64>,
-    pub again: f64,
-    /// Time of cores that waited for record locks, by number of the table; and the number of waits.
-    pub lock_wait_ns: BTreeMap<u32, f64>,
-    pub lock_waits: f64,
-    /// Rolled back transactions, and the time of their instructions.
-    pub aborts: f64,
-    pub abort_ns: f64,
-    /// Bytes of the log.
-    pub log_bytes: f64,
-}
-
-impl ScaleResult {
-    /// Returns the causes of lost time with their nanoseconds, the largest first.
-    pub(crate) fn losses(&self, recording: &Recording) -> Vec<(String, f64)> {
-        let mut losses: BTreeMap<String, f64> = BTreeMap::new();
-        let mut add = |name: String, ns: f64| *losses.entry(name).or_default() += ns;
-        for (n, class) in recording.classes.iter().enumerate() {
-            add(format!("lines: {}", class.name()), self.lines[n].wait_ns);
-            let table = class.table.as_deref().unwrap_or("other pages");
-            add(format!("latch held: {table}"), self.latch_wait_ns[n]);
-            add(format!("section again: {table}"), self.again_ns[n]);
-        }
-        for (table, ns) in &self.lock_wait_ns {
-            let table = recording.tables.get(table).map_or("?", String::as_str);
-            add(format!("record lock: {table}"), *ns);
-        }
-        add("rolled back".to_owned(), self.abort_ns);
-        let mut losses: Vec<(String, f64)> = losses.into_iter().filter(|(_, ns)| *ns > 0.0).collect();
-        losses.sort_by(|a, b| b.1.total_cmp(&a.1));
-        losses
-    }
-
-    /// Returns the time that all causes together take.
-    pub(crate) fn lost_ns(&self, recording: &Recording) -> f64 {
-        self.losses(recording).iter().map(|(_, ns)| ns).sum()
-    }
 }
 
 /// A thread's or fiber's sequence of transactions, and its state in the current one.
@@ -150,10 +101,9 @@ struct Latch {
     waiters: Vec<usize>,
 }
 
-struct Simulation<'a> {
-    recording: &'a Recording,
+struct Simulation {
     model: ScaleModel,
-    assignment: Assignment,
+    assignment: TerminalAssignment,
     homes: usize,
     transactions: Vec<PlacedTransaction>,
     instruction_ps: f64,
@@ -174,7 +124,7 @@ struct Simulation<'a> {
 
 /// Replays a recording with as many homes as cores. Returns `None` if a home has no transaction.
 pub(crate) fn replay(
-    recording: &Recording,
+    recording: &ScaleRecording,
     usage: &Usage<'_>,
     model: ScaleModel,
     plan: ReplayPlan,
@@ -184,11 +134,11 @@ pub(crate) fn replay(
     Some(simulation.result())
 }
 
-impl<'a> Simulation<'a> {
-    fn new(recording: &'a Recording, usage: &Usage<'_>, model: ScaleModel, plan: ReplayPlan) -> Option<Simulation<'a>> {
+impl Simulation {
+    fn new(recording: &ScaleRecording, usage: &Usage<'_>, model: ScaleModel, plan: ReplayPlan) -> Option<Simulation> {
         let cores = model.machine.cores;
         let homes = recording.homes();
-        let mixing = if plan.assignment == Assignment::ByHome { Mixing::OneHome } else { Mixing::ManyHomes };
+        let mixing = if plan.assignment == TerminalAssignment::ByHome { Mixing::OneHome } else { Mixing::ManyHomes };
         let transactions = usage.place(cores.min(homes), mixing, plan.after_splits);
         let mut of_home: Vec<Vec<usize>> = vec![Vec::new(); cores.min(homes)];
         transactions.iter().enumerate().for_each(|(n, transaction)| of_home[transaction.home].push(n));
@@ -211,12 +161,12 @@ impl<'a> Simulation<'a> {
                 (0..list.len()).map(|n| (home, list[(first + n) % list.len()])).collect()
             };
             let mut lists: Vec<Vec<(usize, usize)>> = match plan.assignment {
-                Assignment::ByHome => vec![terminal(core, 0, 1)],
-                Assignment::Spread { terminals } | Assignment::Itas { terminals, .. } => {
+                TerminalAssignment::ByHome => vec![terminal(core, 0, 1)],
+                TerminalAssignment::Spread { terminals } | TerminalAssignment::Itas { terminals, .. } => {
                     (0..terminals).map(|n| terminal((core + cores - n % cores) % cores, n, terminals)).collect()
                 }
             };
-            if let Assignment::Spread { .. } = plan.assignment {
+            if let TerminalAssignment::Spread { .. } = plan.assignment {
                 let rounds = lists.iter().map(Vec::len).max().unwrap_or(0);
                 let in_rotation = (0..rounds).flat_map(|round| lists.iter().map(move |list| list[round % list.len()]));
                 lists = vec![in_rotation.collect()];
@@ -243,7 +193,6 @@ impl<'a> Simulation<'a> {
         let sums =
             ScaleResult { latch_wait_ns: vec![0.0; classes], again_ns: vec![0.0; classes], ..ScaleResult::default() };
         Some(Simulation {
-            recording,
             model,
             assignment: plan.assignment,
             homes,
@@ -268,7 +217,7 @@ impl<'a> Simulation<'a> {
         for core in 0..self.cores.len() {
             let first = self.cores[core].fibers[0];
             self.begin_transaction(first);
-            let start = core as u64 * START_PS + self.first_work(first);
+            let start = core as u64 * START_PS.0 % START_PS.1 + self.first_work(first);
             self.queue.push(Reverse((start, core)));
             for fiber in self.cores[core].fibers[1..].to_vec() {
                 self.begin_transaction(fiber);
@@ -578,7 +527,7 @@ impl<'a> Simulation<'a> {
             return None;
         };
         self.cores[core].current = next;
-        if let Assignment::Itas { slice_ns, .. } = self.assignment {
+        if let TerminalAssignment::Itas { slice_ns, .. } = self.assignment {
             self.cores[core].slice_end = now + (slice_ns * 1e3) as u64;
         }
         Some(now + self.first_work(self.fiber_of(core)).max(1))
@@ -652,7 +601,7 @@ impl<'a> Simulation<'a> {
             state.took_ps = Some(now - state.began_ps);
             self.under_way -= 1;
         }
-        if matches!(self.assignment, Assignment::Itas { .. })
+        if matches!(self.assignment, TerminalAssignment::Itas { .. })
             && now >= self.cores[core].slice_end
             && let Some(next) = self.switch(core, now, None)
         {

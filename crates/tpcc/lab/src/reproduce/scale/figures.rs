@@ -2,12 +2,11 @@
 
 use serde_json::json;
 
-use super::cores::CLAIMED;
-use super::measured;
+use super::measured::{self, CLAIMED};
 use crate::reproduce::Results;
 use crate::reproduce::report::Series;
-use crate::scale::recording::Recording;
-use crate::scale::replay::ScaleResult;
+use crate::scale::recording::ScaleRecording;
+use crate::scale::result::ScaleResult;
 
 /// Maximum number of causes of a figure.
 const MOST_CAUSES: usize = 6;
@@ -15,7 +14,7 @@ const MOST_CAUSES: usize = 6;
 /// Results of one mix and assignment by number of cores.
 pub(super) struct Curve<'a> {
     pub(super) name: &'static str,
-    pub(super) recording: &'a Recording,
+    pub(super) recording: &'a ScaleRecording,
     /// True for the engine after splits for contention.
     pub(super) after: bool,
     pub(super) results: Vec<(usize, ScaleResult)>,

@@ -1,5 +1,8 @@
 //! Measured runs with which the model is compared, on a machine that is not this one.
 
+/// Number of cores of the measured machine, and of the claims.
+pub(super) const CLAIMED: usize = 16;
+
 /// Source of the measurements.
 pub(super) const SOURCE: &str = "a virtual machine with 16 cores of a Sapphire Rapids processor, 2026-11, engine before splits for \
                                  contention, async durability, as many warehouses as workers";
