@@ -17,9 +17,9 @@ use crate::footprint::operand::AccessKind;
 use crate::footprint::parse_index;
 use tpcc_core::workload::error::Error;
 
-/// Maximum number of instructions of a section: from a read of a latch word to a later read or acquisition that validates what
-/// was read in between.
-const SECTION: u32 = 2_000;
+/// Maximum number of instructions between a read of a latch word and a later read or acquisition that validates what was read in
+/// between.
+const SECTION: u32 = 500;
 /// Maximum length of a log record.
 const LONGEST_RECORD: u64 = 64 << 10;
 
@@ -48,8 +48,8 @@ impl LineClass {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Effect {
     None,
-    /// Optimistic read of a latch word. `begin`: step at which the section begins that the read validates; the step itself
-    /// if it begins a section.
+    /// Optimistic read of a latch word. `begin`: the read before it, if this one validates what was read in between;
+    /// otherwise the step itself.
     ReadLatch {
         begin: u32,
     },
@@ -309,7 +309,7 @@ impl RecordingBuilder {
         /// Use of one latch so far.
         #[derive(Clone, Copy)]
         struct LatchUse {
-            /// First step of the section, and number of instructions at this step.
+            /// Last read, and number of instructions at this step.
             section: Option<(u32, u64)>,
             is_held: bool,
         }
@@ -322,12 +322,11 @@ impl RecordingBuilder {
                 continue;
             }
             let latch = latches.entry(step.address).or_insert(LatchUse { section: None, is_held: false });
-            let open = latch.section.filter(|(_, first)| at - first <= u64::from(SECTION));
+            let open = latch.section.filter(|(_, last)| at - last <= u64::from(SECTION));
             let effect = match step.operation {
                 AccessKind::Read if !latch.is_held => {
-                    let (begin, first) = open.unwrap_or((number as u32, at));
-                    latch.section = Some((begin, first));
-                    Effect::ReadLatch { begin }
+                    latch.section = Some((number as u32, at));
+                    Effect::ReadLatch { begin: open.map_or(number as u32, |(begin, _)| begin) }
                 }
                 AccessKind::Atomic if !latch.is_held => {
                     latch.is_held = true;
@@ -467,7 +466,7 @@ mod tests {
             Effect::ReadLatch { begin: 0 },
             Effect::None,
             Effect::ReadLatch { begin: 0 },
-            Effect::TakeLatch { begin: Some(0) },
+            Effect::TakeLatch { begin: Some(2) },
             Effect::None,
             Effect::None,
             Effect::ReleaseLatch,

@@ -12,6 +12,8 @@ use crate::footprint::operand::AccessKind;
 
 /// Maximum number of cores: four words of 64 bits.
 const WORDS: usize = 4;
+/// Number of failures of a section after which it goes on all the same. Otherwise a long section could fail for ever.
+const MOST_AGAIN: u32 = 16;
 /// Simulated address of the log.
 const LOG: u64 = 0xf000 << 48;
 /// Start times of cores, in picoseconds: multiples of the first number modulo the second one, so that copies of a home do not
@@ -61,6 +63,8 @@ struct Fiber {
     latches: Vec<(u64, usize)>,
     /// Versions of latches at the begins of sections, with the instructions at these steps.
     versions: HashMap<u64, (u64, u64), BuildLineHasher>,
+    /// Number of times that a section has begun again since the last one that was valid.
+    again: u32,
     /// Locks that it holds.
     locks: Vec<u64>,
     /// Instructions since the begin of the transaction.
@@ -365,12 +369,10 @@ impl Simulation {
         let mut then = if step.operation.waits() { ready } else { start };
         match step.effect {
             Effect::None | Effect::WriteRecord => {}
-            Effect::ReadLatch { begin } => {
-                if begin as usize == at {
-                    let version = self.latches.entry(address).or_default().version;
-                    let fiber = &mut self.fibers[fiber];
-                    fiber.versions.insert(address, (version, fiber.instructions));
-                }
+            Effect::ReadLatch { .. } => {
+                let version = self.latches.entry(address).or_default().version;
+                let fiber = &mut self.fibers[fiber];
+                fiber.versions.insert(address, (version, fiber.instructions));
             }
             Effect::TakeLatch { begin } => {
                 self.latches.entry(address).or_default().holder = Some(fiber);
@@ -417,10 +419,12 @@ impl Simulation {
         let is_held = latch.holder.is_some() || now < latch.free_ps;
         let version = latch.version;
         let measured = self.is_measured(core);
+        let known = self.fibers[fiber].versions.get(&address).copied();
         if let Some(begin) = begin.filter(|begin| *begin < at)
-            && let Some(&(known, instructions)) = self.fibers[fiber].versions.get(&address)
+            && let Some((known, instructions)) = known
             && (is_held || known != version)
             && self.fibers[fiber].latches.is_empty()
+            && self.fibers[fiber].again < MOST_AGAIN
         {
             // The section begins again, after the line with the changed version has come.
             let request = LineRequest { core, address, kind: step.class, operation: AccessKind::Read, measured };
@@ -434,10 +438,12 @@ impl Simulation {
             fiber.step = begin;
             fiber.instructions = instructions;
             fiber.versions.remove(&address);
+            fiber.again += 1;
             return Some(Some(ready.max(now + 1)));
         }
         let takes = matches!(step.effect, Effect::TakeLatch { .. });
-        if is_held && (takes || begin == Some(at)) {
+        let begins = begin == Some(at) || known.is_none();
+        if is_held && (takes || begins) {
             self.cores[core].wait = Some((now, WaitCause::Latch(step.class)));
             // The step will be executed again.
             self.fibers[fiber].instructions -= u64::from(step.instructions_before);
@@ -447,6 +453,9 @@ impl Simulation {
             }
             latch.waiters.push(core);
             return Some(None);
+        }
+        if !begins {
+            self.fibers[fiber].again = 0;
         }
         None
     }
