@@ -414,6 +414,12 @@ impl<'a> PageMut<'a> {
         PageRef { base: self.bytes.as_ptr(), _page: PhantomData }
     }
 
+    /// Returns all bytes of the page, for reading.
+    #[inline]
+    pub(crate) fn as_bytes(&self) -> &[u8; PAGE_SIZE] {
+        self.bytes
+    }
+
     /// Returns all bytes of the page.
     #[inline]
     pub(crate) fn bytes(&mut self) -> &mut [u8; PAGE_SIZE] {

@@ -60,8 +60,10 @@ pub(in crate::page) fn head_of(key: &[u8], prefix: usize) -> u32 {
 /// Returns the head for a key of fewer than four bytes.
 #[cold]
 fn head_of_few(key: &[u8], prefix: usize) -> u32 {
+    let mut head = [0; 4];
     let rest = key.get(prefix..).unwrap_or(&[]);
-    rest.iter().chain(&[0; 4]).take(4).fold(0, |head, byte| head << 8 | u32::from(*byte))
+    head.iter_mut().zip(rest).for_each(|(head, byte)| *head = *byte);
+    u32::from_be_bytes(head)
 }
 
 /// Range of the lengths of a rest (a key after the prefix) whose bytes after the first four are compared as one word.

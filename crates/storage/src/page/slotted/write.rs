@@ -148,8 +148,8 @@ impl PageMut<'_> {
     fn reduce_skip(&mut self, rest: &[u8]) {
         let skip = usize::from(self.read().u16(SKIP));
         if skip > 0 && (rest.len() < skip || head_of(rest, 0) & SHARED_MASK[skip.min(4)] != self.read().u32(SHARED)) {
-            let first = self.rest_of(0);
-            self.set_skip(common_prefix(&first, rest).min(skip));
+            let shared = common_prefix(self.rest_of(0), rest).min(skip);
+            self.set_skip(shared);
         }
     }
 
@@ -158,7 +158,7 @@ impl PageMut<'_> {
         let count = self.read().count();
         let edge = self.read().u16(FLAGS) & (flags::LOW_INFINITE | flags::HIGH_INFINITE) != 0;
         if edge && count > 1 {
-            let shared = common_prefix(&self.rest_of(0), &self.rest_of(count - 1)).min(4);
+            let shared = common_prefix(self.rest_of(0), self.rest_of(count - 1)).min(4);
             if shared != usize::from(self.read().u16(SKIP)) {
                 self.set_skip(shared);
             }
@@ -166,20 +166,18 @@ impl PageMut<'_> {
     }
 
     /// Returns the key of a slot after the prefix.
-    fn rest_of(&self, i: usize) -> Vec<u8> {
+    fn rest_of(&self, i: usize) -> &[u8] {
         let slot = self.read().slot(i);
-        let mut rest = Vec::with_capacity(slot.key_len);
-        let _ = self.read().append_to(slot.offset + RECORD_HEAD, slot.key_len, &mut rest);
-        rest
+        self.as_bytes().get(slot.offset + RECORD_HEAD..slot.value_at()).unwrap_or(&[])
     }
 
     /// Lets heads begin after `skip` bytes that all keys share.
     fn set_skip(&mut self, skip: usize) {
-        let shared = head_of(&self.rest_of(0), 0) & SHARED_MASK[skip];
+        let shared = head_of(self.rest_of(0), 0) & SHARED_MASK[skip];
         self.put_u16(SKIP, skip as u16);
         self.put_u32(SHARED, shared);
         for i in 0..self.read().count() {
-            let head = head_of(&self.rest_of(i), skip);
+            let head = head_of(self.rest_of(i), skip);
             self.put_u32(SLOTS + i * SLOT, head);
         }
         self.rebuild_hints();
