@@ -71,7 +71,10 @@
 //! Integers, `bool`, strings, bytes, arrays, options and tuples implement them, and [`record!`] implements them for a
 //! struct in one line. [`columns!`] defines a struct of those columns of a row that a statement needs. The catalog
 //! stores the names and versions of the codecs, so that a table is never read with other types. [`Transaction::raw`]
-//! and [`Transaction::raw_mut`] give access to statements on encoded bytes. [`Database::drop_table`] removes a table
+//! and [`Transaction::raw_mut`] give access to statements on encoded bytes. [`Transaction::prefix`] scans the keys that
+//! begin with a text or with the first parts of a tuple. [`Transaction::modify`] and
+//! [`Transaction::compare_and_swap`] write a row depending on what it was. [`Database::begin_owned`] gives a transaction
+//! that a struct can store. [`Database::drop_table`] removes a table
 //! and [`Database::truncate`] all its rows; [`Transaction::delete_range`] removes the rows of a range;
 //! [`Database::alter_indexes`] changes the secondary indexes of a table that has rows; [`Database::sizes`] returns the
 //! space that tables occupy. [`Transaction::read_value`] and [`Transaction::write_value`] stream long rows in pieces.
@@ -203,6 +206,7 @@ pub use db::cursor::Cursor;
 pub use db::database::{Database, Stats};
 pub use db::memory::{LargePagesGiven, MemoryRegion};
 pub use db::options::{MIN_POOL_BYTES, Options};
+pub use db::owned::OwnedTransaction;
 pub use db::raw::{RawDatabase, RawReader, RawWriter};
 pub use db::remove::DatabaseFiles;
 pub use db::savepoint::Savepoint;
@@ -215,7 +219,7 @@ pub use db::values::ValueReader;
 pub use io::memory::{MemoryGiven, MemoryMap, large_pages_available};
 pub use io::topology::Nodes;
 pub use recovery::progress::{Recovery, RecoveryPass};
-pub use table::codec::{BorrowedKey, Codec, Columns, Key, Row};
+pub use table::codec::{BorrowedKey, Codec, Columns, Key, KeyPrefix, Row};
 pub use table::contended::TableContention;
 pub use table::waits::{TableWaits, Waits};
 

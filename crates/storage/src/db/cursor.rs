@@ -116,7 +116,7 @@ pub(crate) fn bounds_of<K: Key>(range: &impl RangeBounds<K>) -> (Vec<u8>, Option
 /// Replaces a key by the smallest byte string above all strings that begin with the key. No key of a type is a prefix
 /// of another key of the same type, so a range up to this string contains no further key. Entries of an index begin
 /// with their index key, so the range contains all entries of the index key.
-fn behind(key: &mut Vec<u8>) {
+pub(super) fn behind(key: &mut Vec<u8>) {
     while let Some(last) = key.pop() {
         if last < u8::MAX {
             key.push(last + 1);

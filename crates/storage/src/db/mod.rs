@@ -11,6 +11,7 @@ pub(crate) mod compact;
 pub(crate) mod copy;
 pub(crate) mod cursor;
 pub(crate) mod database;
+mod entry;
 pub(crate) mod files;
 #[cfg(feature = "measure")]
 pub(crate) mod holds;
@@ -20,6 +21,8 @@ mod many;
 pub(crate) mod memory;
 pub(crate) mod optimistic;
 pub(crate) mod options;
+pub(crate) mod owned;
+mod prefix;
 pub(crate) mod purger;
 mod ranges;
 pub(crate) mod raw;

@@ -3,6 +3,7 @@
 pub(crate) mod columns;
 mod composite;
 pub(crate) mod name;
+mod prefix;
 pub(crate) mod record;
 #[cfg(test)]
 mod tests;
@@ -12,6 +13,7 @@ use std::borrow::Borrow;
 pub use columns::{Columns, Fields, place_of, put_column, span_of, take_column};
 pub use composite::{put_part, size_of_all, take_part};
 pub use name::Codec;
+pub use prefix::KeyPrefix;
 
 /// A value that can be a key, or part of a key.
 ///
@@ -85,13 +87,18 @@ impl BorrowedKey for str {
 /// strings.
 impl BorrowedKey for [u8] {
     fn encode_key(&self, out: &mut Vec<u8>) {
-        for byte in self {
-            out.push(*byte);
-            if *byte == 0 {
-                out.push(0xFF);
-            }
-        }
+        put_bytes(self, out);
         out.extend_from_slice(&[0, 0]);
+    }
+}
+
+/// Appends the encoding of bytes without the end.
+fn put_bytes(bytes: &[u8], out: &mut Vec<u8>) {
+    for byte in bytes {
+        out.push(*byte);
+        if *byte == 0 {
+            out.push(0xFF);
+        }
     }
 }
 
