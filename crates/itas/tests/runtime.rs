@@ -237,9 +237,16 @@ fn a_change_of_placement_moves_work() {
                 }
                 std::thread::sleep(Duration::from_millis(20));
                 changer.set(Placement::Packed);
-                std::thread::sleep(Duration::from_millis(50));
-                packed.store(true, Ordering::SeqCst);
-                std::thread::sleep(Duration::from_millis(20));
+                // The workers move the groups in turns of their own, at times that the machine's other load decides.
+                for _ in 0..100 {
+                    seen.lock().clear();
+                    packed.store(true, Ordering::SeqCst);
+                    std::thread::sleep(Duration::from_millis(20));
+                    packed.store(false, Ordering::SeqCst);
+                    if seen.lock().len() == groups.len() {
+                        break;
+                    }
+                }
             })
             .unwrap()
     };

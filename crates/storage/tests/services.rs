@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{NUMBERS, StopAtEnd, on, small};
-use storage::disk::{Call, Crash, Disk, DiskFile, DiskLock, Fault, LockError, OpenMode, SimDisk, When};
+use storage::disk::{Call, Crash, Disk, DiskFile, Fault, Layer, LayeredDisk, SimDisk, When};
 use storage::{Background, Database, Durability, OpenError, Options, ServiceThreads, Services, StorageError, TxnError};
 
 const ONE_EACH: ServiceThreads = ServiceThreads { log: 1, pages: 1, reads: 1 };
@@ -35,81 +35,25 @@ fn wait_until(what: &str, done: impl Fn() -> bool) {
     }
 }
 
-/// A disk with a callback before each sync of a log file.
-#[derive(Clone)]
-struct Watched {
-    disk: SimDisk,
-    before_sync: Arc<dyn Fn() + Send + Sync>,
-}
+/// Calls a function before each sync.
+struct BeforeSync<F>(F);
 
-struct WatchedFile {
-    file: Arc<dyn DiskFile>,
-    before_sync: Arc<dyn Fn() + Send + Sync>,
-}
-
-impl std::fmt::Debug for Watched {
+impl<F> std::fmt::Debug for BeforeSync<F> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.disk.fmt(f)
+        f.write_str("BeforeSync")
     }
 }
 
-impl std::fmt::Debug for WatchedFile {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.file.fmt(f)
+impl<F: Fn() + Send + Sync> Layer for BeforeSync<F> {
+    fn sync(&self, file: &dyn DiskFile) -> io::Result<()> {
+        (self.0)();
+        file.sync()
     }
 }
 
-impl Disk for Watched {
-    fn open(&self, name: &str, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
-        let file = self.disk.open(name, mode)?;
-        if !name.starts_with("log.") {
-            return Ok(file);
-        }
-        Ok(Arc::new(WatchedFile { file, before_sync: self.before_sync.clone() }))
-    }
-    fn list(&self) -> io::Result<Vec<String>> {
-        self.disk.list()
-    }
-    fn remove(&self, name: &str) -> io::Result<()> {
-        self.disk.remove(name)
-    }
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.disk.rename(from, to)
-    }
-    fn sync_dir(&self) -> io::Result<()> {
-        self.disk.sync_dir()
-    }
-    fn lock(&self) -> Result<DiskLock, LockError> {
-        self.disk.lock()
-    }
-    fn show(&self, name: &str) -> String {
-        self.disk.show(name)
-    }
-}
-
-impl DiskFile for WatchedFile {
-    fn read_at(&self, buf: &mut [u8], off: u64) -> io::Result<usize> {
-        self.file.read_at(buf, off)
-    }
-    fn write_at(&self, buf: &[u8], off: u64) -> io::Result<usize> {
-        self.file.write_at(buf, off)
-    }
-    fn sync(&self) -> io::Result<()> {
-        (self.before_sync)();
-        self.file.sync()
-    }
-    fn len(&self) -> io::Result<u64> {
-        self.file.len()
-    }
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.file.set_len(len)
-    }
-    fn allocate(&self, off: u64, len: u64) -> io::Result<()> {
-        self.file.allocate(off, len)
-    }
-    fn name(&self) -> &str {
-        self.file.name()
-    }
+/// Returns a disk that calls `before_sync` before each sync of a log file.
+fn watched(disk: &SimDisk, before_sync: impl Fn() + Send + Sync + 'static) -> Arc<dyn Disk> {
+    Arc::new(LayeredDisk::new(disk.clone(), "log.", Arc::new(BeforeSync(before_sync))))
 }
 
 /// Returns true on a thread that writes logs for several databases.
@@ -232,14 +176,12 @@ fn an_error_of_one_disk_closes_its_database_alone() {
 fn a_panic_in_a_step_closes_its_database_alone() {
     let services = Services::with_threads(ONE_EACH).unwrap();
     let panics = Arc::new(AtomicBool::new(false));
-    let disk = Watched {
-        disk: SimDisk::new(1),
-        before_sync: Arc::new({
-            let panics = panics.clone();
-            move || assert!(!(is_log_service() && panics.load(Ordering::SeqCst)), "a fault of a test")
-        }),
-    };
-    let bad = shared(&services).open_on(Arc::new(disk.clone())).unwrap();
+    let disk = SimDisk::new(1);
+    let watched = watched(&disk, {
+        let panics = panics.clone();
+        move || assert!(!(is_log_service() && panics.load(Ordering::SeqCst)), "a fault of a test")
+    });
+    let bad = shared(&services).open_on(watched).unwrap();
     let good = shared(&services).open_on(on(&SimDisk::new(2))).unwrap();
     put(&bad, 1, 1).unwrap();
     panics.store(true, Ordering::SeqCst);
@@ -250,7 +192,7 @@ fn a_panic_in_a_step_closes_its_database_alone() {
     assert!(bad.close().is_err());
     put(&good, 100, 100).unwrap();
     panics.store(false, Ordering::SeqCst);
-    let bad = shared(&services).open_on(on(&disk.disk.crash(Crash::Nothing))).unwrap();
+    let bad = shared(&services).open_on(on(&disk.crash(Crash::Nothing))).unwrap();
     assert_eq!(rows(&bad), [(1, 1)]);
 }
 
@@ -268,20 +210,17 @@ impl Drop for Released<'_> {
 fn a_disk_that_hangs_leaves_the_other_threads_to_the_other_databases() {
     let services = Services::with_threads(ServiceThreads { log: 2, pages: 1, reads: 1 }).unwrap();
     let (hangs, inside) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    let disk = Watched {
-        disk: SimDisk::new(1),
-        before_sync: Arc::new({
-            let (hangs, inside) = (hangs.clone(), inside.clone());
-            move || {
-                while is_log_service() && hangs.load(Ordering::SeqCst) {
-                    inside.store(true, Ordering::SeqCst);
-                    std::thread::sleep(Duration::from_millis(1));
-                }
+    let watched = watched(&SimDisk::new(1), {
+        let (hangs, inside) = (hangs.clone(), inside.clone());
+        move || {
+            while is_log_service() && hangs.load(Ordering::SeqCst) {
+                inside.store(true, Ordering::SeqCst);
+                std::thread::sleep(Duration::from_millis(1));
             }
-        }),
-    };
+        }
+    });
     let released = Released(&hangs);
-    let slow = shared(&services).open_on(Arc::new(disk)).unwrap();
+    let slow = shared(&services).open_on(watched).unwrap();
     let others: Vec<Database> =
         (2..6).map(|seed| shared(&services).open_on(on(&SimDisk::new(seed))).unwrap()).collect();
     put(&slow, 0, 0).unwrap();
@@ -306,15 +245,12 @@ fn a_disk_that_hangs_leaves_the_other_threads_to_the_other_databases() {
 #[test]
 fn a_slow_disk_delays_others_on_one_thread_and_no_more() {
     let services = Services::with_threads(ONE_EACH).unwrap();
-    let slow_disk = Watched {
-        disk: SimDisk::new(1),
-        before_sync: Arc::new(|| {
-            if is_log_service() {
-                std::thread::sleep(Duration::from_millis(10));
-            }
-        }),
-    };
-    let slow = shared(&services).open_on(Arc::new(slow_disk)).unwrap();
+    let slow_disk = watched(&SimDisk::new(1), || {
+        if is_log_service() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    });
+    let slow = shared(&services).open_on(slow_disk).unwrap();
     let quick = shared(&services).open_on(on(&SimDisk::new(2))).unwrap();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {

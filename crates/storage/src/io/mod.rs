@@ -2,7 +2,8 @@
 //!
 //! A [`Disk`] is one directory, a [`DiskFile`] an open file of it. There are three implementations: [`FileDisk`] (real
 //! files), [`MemDisk`] (memory, for in-memory databases and tests) and [`SimDisk`] (memory that can lose unsynced data,
-//! tear writes, flip bits and fail calls, from a seed).
+//! tear writes, flip bits and fail calls, from a seed). A [`LayeredDisk`] puts a program's [`Layer`] over the files of one of
+//! them.
 //!
 //! Guarantees of every disk: a write is visible to every later read at once; it is *durable* only after [`DiskFile::sync`]
 //! has returned `Ok`; a new, renamed or removed name is durable only after [`Disk::sync_dir`] has returned `Ok`; transfers
@@ -10,6 +11,7 @@
 
 #[allow(clippy::disallowed_methods, reason = "the one place where files are touched")]
 mod file;
+mod layer;
 mod mem;
 #[allow(clippy::disallowed_methods, reason = "the one place where the system's own files are read")]
 pub(crate) mod memory;
@@ -26,6 +28,7 @@ use std::sync::Arc;
 use crate::base::error::StorageError;
 
 pub use file::FileDisk;
+pub use layer::{Layer, LayeredDisk};
 pub use mem::MemDisk;
 pub use sim::{Call, Crash, Fault, SimDisk, When};
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::common::{NUMBERS, ROWS, Rng, StopAtEnd, StopOnPanic, on, small};
-use storage::disk::{Crash, Disk, DiskFile, DiskLock, LockError, MemDisk, OpenMode, SimDisk};
+use storage::disk::{Crash, Disk, DiskFile, Layer, LayeredDisk, MemDisk, OpenMode, SimDisk};
 use storage::{
     CopyError, Copying, Database, Isolation, Lsn, OpenError, OpenTable, Options, StorageError, Table, Transaction,
     TxnError,
@@ -378,52 +378,16 @@ fn a_copy_is_another_database() {
     assert!(error.to_string().contains("belongs to another database"), "{error}");
 }
 
-/// A disk that sometimes returns a torn page at the first read, as if the page were being written.
-#[derive(Debug)]
+/// Tears a page in every third read, as if the page were being written.
+#[derive(Debug, Default)]
 struct Tearing {
-    disk: SimDisk,
-    on: Arc<AtomicBool>,
-    turn: Arc<AtomicU64>,
+    on: AtomicBool,
+    turn: AtomicU64,
 }
 
-#[derive(Debug)]
-struct TornFile {
-    file: Arc<dyn DiskFile>,
-    on: Arc<AtomicBool>,
-    turn: Arc<AtomicU64>,
-}
-
-impl Disk for Tearing {
-    fn open(&self, name: &str, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
-        let file = self.disk.open(name, mode)?;
-        if name != "pages.0" {
-            return Ok(file);
-        }
-        Ok(Arc::new(TornFile { file, on: Arc::clone(&self.on), turn: Arc::clone(&self.turn) }))
-    }
-    fn list(&self) -> io::Result<Vec<String>> {
-        self.disk.list()
-    }
-    fn remove(&self, name: &str) -> io::Result<()> {
-        self.disk.remove(name)
-    }
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.disk.rename(from, to)
-    }
-    fn sync_dir(&self) -> io::Result<()> {
-        self.disk.sync_dir()
-    }
-    fn lock(&self) -> Result<DiskLock, LockError> {
-        self.disk.lock()
-    }
-    fn show(&self, name: &str) -> String {
-        self.disk.show(name)
-    }
-}
-
-impl DiskFile for TornFile {
-    fn read_at(&self, buf: &mut [u8], off: u64) -> io::Result<usize> {
-        let got = self.file.read_at(buf, off)?;
+impl Layer for Tearing {
+    fn read_at(&self, file: &dyn DiskFile, buf: &mut [u8], off: u64) -> io::Result<usize> {
+        let got = file.read_at(buf, off)?;
         if self.on.load(Ordering::Relaxed) && off > 0 {
             for page in buf[..got].chunks_exact_mut(storage::PAGE_SIZE) {
                 if self.turn.fetch_add(1, Ordering::Relaxed).is_multiple_of(3) {
@@ -433,39 +397,21 @@ impl DiskFile for TornFile {
         }
         Ok(got)
     }
-    fn write_at(&self, buf: &[u8], off: u64) -> io::Result<usize> {
-        self.file.write_at(buf, off)
-    }
-    fn sync(&self) -> io::Result<()> {
-        self.file.sync()
-    }
-    fn len(&self) -> io::Result<u64> {
-        self.file.len()
-    }
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.file.set_len(len)
-    }
-    fn allocate(&self, off: u64, len: u64) -> io::Result<()> {
-        self.file.allocate(off, len)
-    }
-    fn name(&self) -> &str {
-        self.file.name()
-    }
 }
 
 #[test]
 fn pages_that_are_torn_when_they_are_read_are_read_again() {
-    let tearing = Arc::new(AtomicBool::new(false));
-    let disk = Tearing { disk: SimDisk::new(8), on: Arc::clone(&tearing), turn: Arc::default() };
+    let tearing = Arc::new(Tearing::default());
+    let disk = LayeredDisk::new(SimDisk::new(8), "pages.0", Arc::clone(&tearing));
     let db = small().open_on(Arc::new(disk)).unwrap();
     let mut rng = Rng::new(8);
     (0..1000u64).for_each(|n| db.transact(|tx| tx.put(&ROWS, &key(0, n), &rng.bytes(1500))).unwrap());
     let expected = contents(&db);
     db.checkpoint().unwrap();
     let target = SimDisk::new(8);
-    tearing.store(true, Ordering::Relaxed);
+    tearing.on.store(true, Ordering::Relaxed);
     db.copy_on(on(&target), |_| ControlFlow::Continue(())).unwrap();
-    tearing.store(false, Ordering::Relaxed);
+    tearing.on.store(false, Ordering::Relaxed);
     let copy = opened(&target);
     assert!(contents(&copy) == expected);
     is_whole(&copy);

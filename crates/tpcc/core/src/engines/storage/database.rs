@@ -4,11 +4,11 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use storage::disk::FileDisk;
+use storage::disk::{FileDisk, LayeredDisk};
 use storage::{DatabaseFiles, Hook, OpenError, OpenTable, Options, Recovery, RecoveryPass, Table};
 
 use super::advice::{cannot_create, cannot_open, incomplete, storage_error, store_error};
-use super::delayed::DelayedDisk;
+use super::delayed::{PAGES, ReadDelay};
 use super::fiber_hook::StoreHook;
 use super::store::Store;
 use crate::engines::space;
@@ -252,7 +252,8 @@ fn open_files(options: Options, config: &StoreConfig, create: bool) -> Result<st
         let disk = if create { FileDisk::create(&config.data) } else { FileDisk::open(&config.data) };
         // If the directory cannot be opened, the call below reports the reason.
         if let Ok(disk) = disk {
-            return options.open_on(Arc::new(DelayedDisk::new(disk, Duration::from_micros(config.read_delay_us))));
+            let delay = Arc::new(ReadDelay(Duration::from_micros(config.read_delay_us)));
+            return options.open_on(Arc::new(LayeredDisk::new(disk, PAGES, delay)));
         }
     }
     options.open(&config.data)
