@@ -223,8 +223,8 @@ impl Simulation {
             self.begin_transaction(first);
             let start = core as u64 * START_PS.0 % START_PS.1 + self.first_work(first);
             self.queue.push(Reverse((start, core)));
-            for fiber in self.cores[core].fibers[1..].to_vec() {
-                self.begin_transaction(fiber);
+            for other in 1..self.cores[core].fibers.len() {
+                self.begin_transaction(self.cores[core].fibers[other]);
             }
         }
         while self.under_way > 0 {

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::figures::{self, Curve};
+use super::figures::{self, Curve, TransferCurve};
 use super::measured::{self, CLAIMED};
 use crate::coherence::probe::wake_ns;
 use crate::coherence::transfers::CoreModel;
@@ -253,11 +253,11 @@ fn there(
         }
     }
     let usage = Usage::of(mix);
-    let by_transfer = |after| -> Vec<(f64, Option<f64>)> {
+    let by_transfer = |after| {
         let of = |ns| model(mix, &usage, machine(CLAIMED, ns, 1.0), home, after).map(|result| result.per_second);
-        TRANSFERS.into_iter().map(|ns| (ns, of(ns))).collect()
+        TransferCurve { after, points: TRANSFERS.into_iter().map(|ns| (ns, of(ns))).collect() }
     };
-    figures::add(findings, &curves, &[(false, by_transfer(false)), (true, by_transfer(true))]);
+    figures::add(findings, &curves, &[by_transfer(false), by_transfer(true)]);
     claim(findings, &curves, itas.map(|ratio| ratio.mid));
     Ok(())
 }

@@ -20,6 +20,12 @@ pub(super) struct Curve<'a> {
     pub(super) results: Vec<(usize, ScaleResult)>,
 }
 
+/// Throughput on 16 cores by the time of a transfer in nanoseconds.
+pub(super) struct TransferCurve {
+    pub(super) after: bool,
+    pub(super) points: Vec<(f64, Option<f64>)>,
+}
+
 /// Returns the words for the engine before or after splits.
 pub(super) fn when(after: bool) -> &'static str {
     if after { "after splits" } else { "before splits" }
@@ -40,10 +46,10 @@ fn first_cause(curve: &Curve<'_>, result: &ScaleResult) -> Option<FirstCause> {
 }
 
 /// Adds all series. `by_transfer`: throughput on 16 cores by the time of a transfer, before and after splits.
-pub(super) fn add(findings: &mut Results, curves: &[Curve<'_>], by_transfer: &[(bool, Vec<(f64, Option<f64>)>)]) {
+pub(super) fn add(findings: &mut Results, curves: &[Curve<'_>], by_transfer: &[TransferCurve]) {
     throughput(findings, curves);
     causes(findings, curves);
-    for (after, points) in by_transfer {
+    for TransferCurve { after, points } in by_transfer {
         let name = format!("scale-cores transfer time, {CLAIMED} cores, mix, {}", when(*after));
         let mut series = Series::new(name, "ns of a line from another core", "transactions a second");
         points.iter().for_each(|(ns, rate)| series.push_exact(*ns, *rate));
