@@ -60,7 +60,7 @@ mod tests {
     fn a_frame_begins_with_its_latch() {
         let db = Options::new().buffer_pool(64 << 20).open_on(Arc::new(MemDisk::new())).expect("it opens");
         let layout = db.frame_layout();
-        assert!(layout.latch < 64 && layout.latch % 8 == 0, "{layout:?}");
+        assert!(layout.latch < 64 && layout.latch.is_multiple_of(8), "{layout:?}");
         assert!(layout.index >= 32 && layout.index < 128, "{layout:?}");
     }
 }
