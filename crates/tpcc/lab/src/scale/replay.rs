@@ -111,6 +111,8 @@ struct Simulation {
     homes: usize,
     transactions: Vec<PlacedTransaction>,
     instruction_ps: f64,
+    /// Time of the instructions of a transaction, in the mean of all recorded ones.
+    mean_work_ns: f64,
     /// Numbers of transactions of a core before the measurement, and in it.
     warm_up: usize,
     measured: usize,
@@ -150,10 +152,8 @@ impl Simulation {
         if of_home.iter().any(Vec::is_empty) {
             return None;
         }
-        // The homes in use have other transactions than all homes: their instructions take as much time in the mean.
-        let mean = transactions.iter().map(|transaction| transaction.instructions).sum::<u64>() as f64
-            / transactions.len() as f64;
-        let instruction_ps = model.machine.instruction_ns * 1e3 * recording.instructions() / mean;
+        let instruction_ps = model.machine.instruction_ns * 1e3;
+        let mean_work_ns = model.machine.instruction_ns * recording.instructions();
         let mut fibers: Vec<Fiber> = Vec::new();
         let mut all: Vec<Core> = Vec::new();
         let of = |home: usize| &of_home[home % homes.min(cores)];
@@ -202,6 +202,7 @@ impl Simulation {
             homes,
             transactions,
             instruction_ps,
+            mean_work_ns,
             warm_up: each,
             measured: each * plan.passes,
             transfers: LineTransfers::new(model.machine, classes),
@@ -249,8 +250,7 @@ impl Simulation {
 
     fn result(mut self) -> ScaleResult {
         let committed = (self.cores.len() * self.measured) as f64;
-        let rate = |core: &Core| self.measured as f64 * 1e12 / core.took_ps.unwrap_or(u64::MAX).max(1) as f64;
-        self.sums.per_second = self.cores.iter().map(rate).sum();
+        let took: f64 = self.cores.iter().map(|core| core.took_ps.map_or(f64::INFINITY, |ps| ps as f64 / 1e3)).sum();
         let sums = &mut self.sums;
         for ns in sums.latch_wait_ns.iter_mut().chain(&mut sums.again_ns).chain(sums.lock_wait_ns.values_mut()) {
             *ns /= committed;
@@ -265,6 +265,10 @@ impl Simulation {
         ] {
             *sum /= committed;
         }
+        // The measured transactions may be longer or shorter than the mean of all recorded ones. The cores lose the same time,
+        // and the work of a transaction takes its mean time.
+        let lost_ns = (took / committed - sums.work_ns).max(0.0);
+        sums.per_second = self.cores.len() as f64 * 1e9 / (self.mean_work_ns + lost_ns);
         sums.lines = self.transfers.kinds.iter().map(|kind| kind.over(committed)).collect();
         self.sums
     }

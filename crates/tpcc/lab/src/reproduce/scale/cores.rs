@@ -20,7 +20,7 @@ use tpcc_core::workload::interrupt;
 /// Numbers of modelled cores.
 const CORES: [usize; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 /// Recorded mixes: name on the command line, and number of transactions in full and with `--quick`.
-const MIXES: [(&str, usize, usize); 3] = [("standard", 320, 96), ("payment", 240, 64), ("new-order", 160, 48)];
+const MIXES: [(&str, usize, usize); 3] = [("standard", 320, 96), ("payment", 240, 48), ("new-order", 160, 32)];
 /// Numbers of recorded warehouses, and of terminals of each warehouse.
 const WAREHOUSES: u32 = 16;
 const TERMINALS: u32 = 10;

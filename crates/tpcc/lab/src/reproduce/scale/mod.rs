@@ -17,7 +17,7 @@ pub(super) const PAPER: Paper = Paper {
     experiments: &[Experiment {
         id: "scale-cores",
         title: "throughput, log volume and waits on 1 to 256 modelled cores",
-        minutes: (15.0, 5.0),
+        minutes: (22.0, 6.5),
         run: cores::cores,
     }],
 };
