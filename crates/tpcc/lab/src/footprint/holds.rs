@@ -56,7 +56,7 @@ fn format_layout(layout: FrameLayout) -> String {
     format!("{LAYOUT}{} {}", layout.latch, layout.index)
 }
 
-/// Parses a line of [`format_layout`]: offsets of the latch word and of the index number. `None` for any other line.
+/// Parses a line of `format_layout`: offsets of the latch word and of the index number. `None` for any other line.
 pub fn parse_layout(line: &str) -> Option<(u64, u64)> {
     let (latch, index) = line.strip_prefix(LAYOUT)?.split_once(' ')?;
     Some((latch.parse().ok()?, index.parse().ok()?))
@@ -67,7 +67,7 @@ fn format_table(number: u32, name: &str) -> String {
     format!("{TABLE}{number} {name}")
 }
 
-/// Parses a line of [`format_table`]; `None` for any other line.
+/// Parses a line of `format_table`; `None` for any other line.
 pub fn parse_table(line: &str) -> Option<(u32, String)> {
     let (number, name) = line.strip_prefix(TABLE)?.split_once(' ')?;
     Some((number.parse().ok()?, name.to_owned()))

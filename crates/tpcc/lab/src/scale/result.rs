@@ -27,6 +27,8 @@ pub(crate) struct ScaleResult {
     pub abort_ns: f64,
     /// Bytes of the log.
     pub log_bytes: f64,
+    /// Part of the time of the instructions that is due to caches shared with other cores.
+    pub caches_ns: f64,
 }
 
 impl ScaleResult {
@@ -45,6 +47,7 @@ impl ScaleResult {
             add(format!("record lock: {table}"), *ns);
         }
         add("rolled back".to_owned(), self.abort_ns);
+        add("caches shared with the data of other cores".to_owned(), self.caches_ns);
         let mut losses: Vec<(String, f64)> = losses.into_iter().filter(|(_, ns)| *ns > 0.0).collect();
         losses.sort_by(|a, b| b.1.total_cmp(&a.1));
         losses

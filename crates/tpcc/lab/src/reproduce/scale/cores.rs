@@ -197,14 +197,19 @@ fn there(
     wake_ns: f64,
 ) -> Result<(), Error> {
     let mix = recordings.of("standard");
-    // The time of an instruction of the mix also holds for the other mixes.
-    let instruction_ns = 1e9 / measured::MIX[0].1 / mix.instructions();
-    findings.config.insert("scale_instruction_ns".into(), json!(instruction_ns));
-    let machine = |cores, near_ns, slower: f64| ScaleModel {
+    // One worker of the mix was measured there. The other mixes have their ratio to it from this machine.
+    let instruction_ns = |mix: &str| {
+        let ratio = timings.ratio(&format!("{mix} 1"), "standard 1").map_or(f64::NAN, |ratio| ratio.mid);
+        1e9 / (measured::MIX[0].1 * ratio) / recordings.of(mix).instructions()
+    };
+    let told: serde_json::Map<_, _> =
+        MIXES.iter().map(|(mix, ..)| ((*mix).into(), json!(instruction_ns(mix)))).collect();
+    findings.config.insert("scale_instruction_ns".into(), told.into());
+    let machine = |cores, near_ns, instruction_ns: f64| ScaleModel {
         machine: CoreModel {
             cores,
             node: measured::NODE_CORES,
-            instruction_ns: instruction_ns * slower,
+            instruction_ns: instruction_ns * measured::cache_factor(cores),
             near_ns,
             // An upgrade is a request to the other cores and its answer, as a transfer.
             upgrade_ns: near_ns,
@@ -231,6 +236,7 @@ fn there(
     let mut curves: Vec<Curve<'_>> = Vec::new();
     for (name, mix, assignment, slower) in wanted {
         let recording = recordings.of(mix);
+        let instruction_ns = instruction_ns(mix) * slower;
         let usage = Usage::of(recording);
         if name == mix || name == "mix" {
             findings.config.insert(format!("scale_splits_{mix}"), json!(usage.splits()));
@@ -245,8 +251,11 @@ fn there(
                 if interrupt::requested() {
                     return Err(child::interrupted());
                 }
-                let result = model(recording, &usage, machine(cores, measured::TRANSFER_NS, slower), assignment, after);
-                let result = result.ok_or_else(|| Error::failed("a recording has no transaction of some warehouse"))?;
+                let machine = machine(cores, measured::TRANSFER_NS, instruction_ns);
+                let result = model(recording, &usage, machine, assignment, after);
+                let mut result =
+                    result.ok_or_else(|| Error::failed("a recording has no transaction of some warehouse"))?;
+                result.caches_ns = (measured::cache_factor(cores) - 1.0) * instruction_ns * recording.instructions();
                 results.push((cores, result));
             }
             curves.push(Curve { name, recording, after, results });
@@ -254,7 +263,8 @@ fn there(
     }
     let usage = Usage::of(mix);
     let by_transfer = |after| {
-        let of = |ns| model(mix, &usage, machine(CLAIMED, ns, 1.0), home, after).map(|result| result.per_second);
+        let machine = |ns| machine(CLAIMED, ns, instruction_ns("standard"));
+        let of = |ns| model(mix, &usage, machine(ns), home, after).map(|result| result.per_second);
         TransferCurve { after, points: TRANSFERS.into_iter().map(|ns| (ns, of(ns))).collect() }
     };
     figures::add(findings, &curves, &[by_transfer(false), by_transfer(true)]);
