@@ -137,7 +137,7 @@ impl Default for Options {
             segment_bytes: None,
             ring_bytes: 8 << 20,
             reader_bytes: 512 << 10,
-            lock_buckets: 1 << 15,
+            lock_buckets: 1 << 17,
             shard_frames: None,
             contended_at: CONTENDED_AT,
             bounded: true,
@@ -315,7 +315,7 @@ impl Options {
         self
     }
 
-    /// Sets the number of buckets of the record lock table: 256 to 16,777,216, rounded up to a power of two; 32,768 by
+    /// Sets the number of buckets of the record lock table: 256 to 16,777,216, rounded up to a power of two; 131,072 by
     /// default. Each bucket takes 8 bytes. Locks of one bucket form a list, so there should be more buckets than
     /// concurrently held locks. The number of locks is not limited.
     pub fn lock_table(mut self, buckets: usize) -> Options {

@@ -76,7 +76,7 @@ pub(crate) struct LockOptions {
 impl Default for LockOptions {
     fn default() -> Self {
         LockOptions {
-            buckets: 1 << 15,
+            buckets: 1 << 17,
             memory: PageSize::Usual,
             slots: 1024,
             dense_tables: DENSE_TABLES,

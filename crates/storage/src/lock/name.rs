@@ -19,11 +19,11 @@ const SUPREMUM_SEED: u64 = 0x1319_8a2e_0370_7344;
 const INDEX_ODD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Bits of a name that select a region of the buckets.
-const REGION: u64 = 0xE000_0000_0000_0000;
+const REGION: u64 = 0xF800_0000_0000_0000;
 
-/// Returns the region bits of a key. Keys with the same first bytes fall into the same eighth of the buckets, whatever their
-/// index. Workers on different parts of the key space (tenants, warehouses) then write different cache lines, and the
-/// buckets of one worker are close together.
+/// Returns the region bits of a key. Keys with the same first bytes fall into the same one of 32 regions of the buckets,
+/// whatever their index. Workers on different parts of the key space (tenants, warehouses) then write different cache lines,
+/// and the buckets of one worker are close together.
 #[inline]
 fn region(key: &[u8]) -> u64 {
     let first = key.first_chunk::<4>().map_or(0, |first| u64::from(u32::from_be_bytes(*first)));
