@@ -34,11 +34,7 @@ impl Transaction<'_> {
         let old = self.get_for_update(table, key)?;
         let existed = old.is_some();
         let new = change(old);
-        match &new {
-            Some(row) => self.put(table, key, row)?,
-            None if existed => drop(self.delete(table, key)?),
-            None => {}
-        }
+        self.replace(table, key, existed, new.as_ref())?;
         Ok(new)
     }
 
@@ -87,12 +83,23 @@ impl Transaction<'_> {
     ) -> Result<Option<V>, TxnError> {
         let found = self.get_for_update(table, key)?;
         if found.as_ref() == expected {
-            match new {
-                Some(row) => self.put(table, key, row)?,
-                None if found.is_some() => drop(self.delete(table, key)?),
-                None => {}
-            }
+            self.replace(table, key, found.is_some(), new)?;
         }
         Ok(found)
+    }
+
+    /// Replaces the row of a key, which exists or does not; `None` stands for no row.
+    fn replace<K: Key, V: Row>(
+        &mut self,
+        table: &impl AsTable<K, V>,
+        key: &K::Borrowed,
+        existed: bool,
+        new: Option<&V>,
+    ) -> Result<(), TxnError> {
+        match new {
+            Some(row) => self.put(table, key, row),
+            None if existed => self.delete(table, key).map(drop),
+            None => Ok(()),
+        }
     }
 }

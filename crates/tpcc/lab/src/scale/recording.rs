@@ -1,4 +1,4 @@
-//! ScaleRecording of transactions on one worker: accesses to shared lines, and what the transactions hold.
+//! Recording of transactions on one worker: accesses to shared lines, and what the transactions hold.
 //!
 //! | hold | begins | ends |
 //! | --- | --- | --- |

@@ -20,7 +20,7 @@ const LOG: u64 = 0xf000 << 48;
 /// run in step.
 const START_PS: (u64, u64) = (1_009_000, 10_007_000);
 
-/// TerminalAssignment of terminals to cores.
+/// Assignment of terminals to cores.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum TerminalAssignment {
     /// A core runs the transactions of one home.
