@@ -44,7 +44,8 @@ pub(crate) struct ScaleModel {
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct ReplayPlan {
     pub assignment: TerminalAssignment,
-    /// True for the engine after splits for contention.
+    /// True for the engine after splits for contention. The engine before them takes the line of a latch exclusively even if
+    /// the attempt to take the latch fails; the one after them reads the latch first.
     pub after_splits: bool,
     /// Number of measured passes over the recorded transactions of a home.
     pub passes: usize,
@@ -108,6 +109,8 @@ struct Latch {
 struct Simulation {
     model: ScaleModel,
     assignment: TerminalAssignment,
+    /// Access of an attempt to take a latch that fails because the page has changed.
+    failed_attempt: AccessKind,
     homes: usize,
     transactions: Vec<PlacedTransaction>,
     instruction_ps: f64,
@@ -199,6 +202,7 @@ impl Simulation {
         Some(Simulation {
             model,
             assignment: plan.assignment,
+            failed_attempt: if plan.after_splits { AccessKind::Read } else { AccessKind::Atomic },
             homes,
             transactions,
             instruction_ps,
@@ -431,7 +435,9 @@ impl Simulation {
             && self.fibers[fiber].again < MOST_AGAIN
         {
             // The section begins again, after the line with the changed version has come.
-            let request = LineRequest { core, address, kind: step.class, operation: AccessKind::Read, measured };
+            let takes = matches!(step.effect, Effect::TakeLatch { .. });
+            let operation = if takes { self.failed_attempt } else { AccessKind::Read };
+            let request = LineRequest { core, address, kind: step.class, operation, measured };
             let ready = self.transfers.access(request, now);
             let again = self.fibers[fiber].instructions - instructions;
             if measured {

@@ -135,6 +135,20 @@ fn a_section_runs_again_if_its_page_has_changed() {
 }
 
 #[test]
+fn a_failed_attempt_takes_the_line_before_splits_alone() {
+    let section = vec![
+        step(PAGE, 0, Read, 10, Effect::ReadLatch { begin: 0 }),
+        step(PAGE, 0, Atomic, 300, Effect::TakeLatch { begin: Some(0) }),
+        step(PAGE, 256, Write, 400, Effect::None),
+        step(PAGE, 0, Write, 100, Effect::ReleaseLatch),
+    ];
+    // All homes write one row, so that no split separates them.
+    let recording = recording(&vec![(section, Vec::new()); 8]);
+    let rate = |after| on(&recording, 8, TerminalAssignment::ByHome, after).per_second;
+    assert!(rate(false) < 0.95 * rate(true), "{} {}", rate(false), rate(true));
+}
+
+#[test]
 fn a_lock_is_held_to_the_commit() {
     let recording = recording(&[locked(&[1]), locked(&[1])]);
     let (one, two) = (by_home(&recording, 1), by_home(&recording, 2));
