@@ -45,6 +45,9 @@ pub enum BuildError {
     /// The options are invalid.
     #[error(transparent)]
     Options(#[from] OptionsError),
+    /// The program is built with `panic = "abort"`.
+    #[error("speculation unwinds bodies whose answers were wrong: build with panic = \"unwind\"")]
+    PanicAbort,
     /// The system cannot start another thread.
     #[error("a worker's thread cannot be started: {0}; ask for fewer workers, or raise the limit of threads")]
     Thread(#[source] io::Error),

@@ -73,11 +73,10 @@
 //! | escaped | [`Epoch::escape`]: at once, with an undo |
 //!
 //! The crate's README describes the protocol, and the conditions under which speculation pays.
+//!
+//! A store that can undo needs no buffers for the reads and writes of an epoch: see [`InPlaceStore`].
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
-
-#[cfg(panic = "abort")]
-compile_error!("speculate unwinds bodies whose answers were wrong: build with panic = \"unwind\"");
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
@@ -89,6 +88,7 @@ mod error;
 mod fork;
 mod forward;
 mod governor;
+mod in_place;
 mod last_op;
 mod log;
 mod mailbox;
@@ -120,6 +120,7 @@ pub mod mutants {
 pub use epoch::Epoch;
 pub use error::{BuildError, LoopError, MOST_WORKERS, OptionsError};
 pub use governor::{Governor, Turn};
+pub use in_place::{DEPTH, InPlaceError, InPlaceStore, InPlaceThreads};
 pub use range::Change;
 pub use sites::Waiting;
 pub use speculator::{Committer, Forwarding, Options, Speculator, StayAwake};

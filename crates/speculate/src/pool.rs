@@ -20,6 +20,11 @@ use crate::sync::{Mutex, Spin, TimeLimit};
 /// Time that an idle thread spins before it sleeps.
 const SPIN_TIME: Duration = Duration::from_micros(200);
 
+/// Bit of [`Shared::guests`] that is set while threads may begin the job.
+const OPEN: usize = 1;
+/// Part of [`Shared::guests`] for one thread.
+const GUEST: usize = 2;
+
 /// Closure that all threads run, each with its own number. The closure lives until [`Pool::broadcast`] returns.
 #[derive(Clone, Copy)]
 struct Job(*const (dyn Fn(usize) + Sync));
@@ -27,13 +32,24 @@ struct Job(*const (dyn Fn(usize) + Sync));
 // SAFETY: the closure is `Sync`, so any thread may call it; `Pool::broadcast` shows that it lives long enough.
 unsafe impl Send for Job {}
 
+/// The latest job.
+#[derive(Clone, Copy)]
+struct AnnouncedJob {
+    number: u64,
+    /// True for a job of [`Pool::invite`].
+    is_invitation: bool,
+    job: Option<Job>,
+}
+
 /// State that the threads share.
 struct Shared {
     /// Number of jobs so far. A change of this number announces a new job.
     jobs: CachePadded<AtomicU64>,
-    job: Mutex<Option<Job>>,
+    job: Mutex<AnnouncedJob>,
     /// Number of threads, without the calling thread, that have not finished the current job.
     running: CachePadded<AtomicUsize>,
+    /// [`OPEN`] while threads may begin the job of [`Pool::invite`], and [`GUEST`] for each thread that has begun it.
+    guests: CachePadded<AtomicUsize>,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
     /// Number of active requests to keep the threads awake.
     awake: AtomicUsize,
@@ -54,8 +70,9 @@ impl Pool {
     pub(crate) fn new(threads: usize) -> std::io::Result<Pool> {
         let shared = Arc::new(Shared {
             jobs: CachePadded::default(),
-            job: Mutex::new(None),
+            job: Mutex::new(AnnouncedJob { number: 0, is_invitation: false, job: None }),
             running: CachePadded::default(),
+            guests: CachePadded::default(),
             panic: Mutex::new(None),
             awake: AtomicUsize::new(0),
             asleep: (0..threads).map(|_| AtomicBool::new(false)).collect(),
@@ -93,13 +110,63 @@ impl Pool {
             )
         };
         self.forget_panic();
-        *self.shared.job.lock() = Some(Job(job_static));
         self.shared.running.store(self.threads.len(), Ordering::Relaxed);
+        self.announce(Job(job_static), false);
+        let ended = JoinGuard(&self.shared);
+        job(0);
+        drop(ended);
+        let panic = self.shared.panic.lock().take();
+        if let Some(panic) = panic {
+            resume_unwind(panic);
+        }
+    }
+
+    fn announce(&self, job: Job, is_invitation: bool) {
+        let mut announced = self.shared.job.lock();
+        *announced = AnnouncedJob { number: announced.number + 1, is_invitation, job: Some(job) };
+        if is_invitation {
+            self.shared.guests.fetch_or(OPEN, Ordering::Release);
+        }
         // SeqCst, as in `next_job`: either the other thread sees the new number before it sleeps, or this thread sees that
         // it sleeps.
-        self.shared.jobs.fetch_add(1, Ordering::SeqCst);
+        self.shared.jobs.store(announced.number, Ordering::SeqCst);
+        drop(announced);
         self.wake();
-        let ended = JoinGuard(&self.shared);
+    }
+
+    /// Runs `job` with number 0 on the calling thread, and with the numbers from 1 on those of the other threads that come
+    /// before the calling thread has finished. Returns after all threads that have begun the job have finished it: a thread
+    /// that does not run delays nobody. Panics as for [`Pool::broadcast`].
+    pub(crate) fn invite(&mut self, job: &(dyn Fn(usize) + Sync)) {
+        /// Closes the job and waits for the threads that have begun it.
+        struct CloseGuard<'a>(&'a Shared);
+
+        impl Drop for CloseGuard<'_> {
+            fn drop(&mut self) {
+                let mut guests = self.0.guests.fetch_and(!OPEN, Ordering::AcqRel) & !OPEN;
+                let mut spin = Spin::default();
+                while guests != 0 {
+                    spin.pause();
+                    guests = self.0.guests.load(Ordering::Acquire);
+                }
+            }
+        }
+
+        if self.threads.is_empty() || !self.is_here() {
+            return job(0);
+        }
+        let job_of_any_lifetime: *const (dyn Fn(usize) + Sync + '_) = job;
+        // SAFETY: only the lifetime changes. A thread calls the closure only between its increment of `guests`, which fails
+        // unless `OPEN` is set, and its decrement. This function returns or unwinds only after `OPEN` is clear and `guests`
+        // is 0 (`CloseGuard`), so the closure outlives each call.
+        let job_static = unsafe {
+            std::mem::transmute::<*const (dyn Fn(usize) + Sync + '_), *const (dyn Fn(usize) + Sync + 'static)>(
+                job_of_any_lifetime,
+            )
+        };
+        self.forget_panic();
+        self.announce(Job(job_static), true);
+        let ended = CloseGuard(&self.shared);
         job(0);
         drop(ended);
         let panic = self.shared.panic.lock().take();
@@ -165,40 +232,53 @@ impl Drop for JoinGuard<'_> {
 /// Runs jobs as thread number `number` until the pool is dropped.
 fn serve(shared: &Shared, number: usize) {
     let mut done = 0;
-    loop {
-        let Some(jobs) = next_job(shared, number, done) else { return };
-        done = jobs;
-        let job = *shared.job.lock();
-        if let Some(Job(job)) = job {
-            // SAFETY: `running` counts this thread, so the `broadcast` that lent the closure has not returned.
-            let job = unsafe { &*job };
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job(number + 1))) {
-                // Only the first panic is reported.
-                let mut first_panic = shared.panic.lock();
-                match &*first_panic {
-                    None => *first_panic = Some(panic),
-                    Some(_) => {
-                        drop(first_panic);
-                        discard(panic);
-                    }
+    while next_job(shared, number, done) {
+        let (at, job) = {
+            let announced = shared.job.lock();
+            // Under the mutex, so that the thread becomes a guest of this invitation and of no later one.
+            let takes_part = !announced.is_invitation || become_guest(shared);
+            (*announced, announced.job.filter(|_| takes_part))
+        };
+        done = at.number;
+        let Some(Job(job)) = job else { continue };
+        // SAFETY: `running` counts this thread, or `guests` does, so the call that lent the closure has not returned.
+        let job = unsafe { &*job };
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job(number + 1))) {
+            // Only the first panic is reported.
+            let mut first_panic = shared.panic.lock();
+            match &*first_panic {
+                None => *first_panic = Some(panic),
+                Some(_) => {
+                    drop(first_panic);
+                    discard(panic);
                 }
             }
         }
-        shared.running.fetch_sub(1, Ordering::Release);
+        if at.is_invitation {
+            shared.guests.fetch_sub(GUEST, Ordering::Release);
+        } else {
+            shared.running.fetch_sub(1, Ordering::Release);
+        }
     }
 }
 
-/// Waits until the number of the latest job differs from `done` and returns it; `None` when the pool is dropped.
-fn next_job(shared: &Shared, number: usize, done: u64) -> Option<u64> {
+/// Counts the calling thread among those that run the invitation's job. Returns false if the invitation is closed.
+fn become_guest(shared: &Shared) -> bool {
+    let enter = |guests: usize| (guests & OPEN != 0).then_some(guests + GUEST);
+    shared.guests.fetch_update(Ordering::AcqRel, Ordering::Relaxed, enter).is_ok()
+}
+
+/// Waits until the number of the latest job differs from `done`. Returns false when the pool is dropped.
+fn next_job(shared: &Shared, number: usize, done: u64) -> bool {
     let time_limit = TimeLimit::begin(SPIN_TIME, 3);
     let mut spin = Spin::default();
     loop {
         let jobs = shared.jobs.load(Ordering::Acquire);
         if jobs != done {
-            return Some(jobs);
+            return true;
         }
         if shared.closing.load(Ordering::Relaxed) {
-            return None;
+            return false;
         }
         spin.pause();
         if spin.is_long() && shared.awake.load(Ordering::Relaxed) == 0 && time_limit.is_over() {
@@ -251,6 +331,28 @@ mod tests {
             assert_eq!(ended.into_inner(), 2);
         }
         pool.broadcast(&|_| ());
+    }
+
+    #[test]
+    fn an_invited_thread_that_comes_late_delays_nobody() {
+        let mut pool = Pool::new(3).unwrap();
+        for round in 0..500 {
+            let (entered, left) = (AtomicUsize::new(0), AtomicUsize::new(0));
+            let job = |_: usize| {
+                entered.fetch_add(1, Ordering::Relaxed);
+                if round % 7 == 0 {
+                    thread::yield_now();
+                }
+                left.fetch_add(1, Ordering::Relaxed);
+            };
+            if round % 5 == 0 {
+                pool.broadcast(&job);
+                assert_eq!(left.load(Ordering::Relaxed), 4);
+            } else {
+                pool.invite(&job);
+            }
+            assert_eq!(entered.into_inner(), left.into_inner());
+        }
     }
 
     #[test]

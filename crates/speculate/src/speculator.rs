@@ -236,6 +236,9 @@ impl<S: Store> Speculator<S> {
     /// # Errors
     /// Returns an error if an option is out of range or a thread cannot be started.
     pub fn new(options: Options) -> Result<Speculator<S>, BuildError> {
+        if cfg!(panic = "abort") {
+            return Err(BuildError::PanicAbort);
+        }
         options.check()?;
         let Options { workers, seed, .. } = options;
         let (listed, site_stats) = (options.places()?, SiteStats::default());
