@@ -74,7 +74,8 @@
 //! and [`Transaction::raw_mut`] give access to statements on encoded bytes. [`Transaction::prefix`] scans the keys that
 //! begin with a text or with the first parts of a tuple. [`Transaction::modify`] and
 //! [`Transaction::compare_and_swap`] write a row depending on what it was. [`Database::begin_owned`] gives a transaction
-//! that a struct can store. [`Database::drop_table`] removes a table
+//! that a struct can store. [`Transaction::in_order`] runs a loop of a transaction on several threads.
+//! [`Database::drop_table`] removes a table
 //! and [`Database::truncate`] all its rows; [`Transaction::delete_range`] removes the rows of a range;
 //! [`Database::alter_indexes`] changes the secondary indexes of a table that has rows; [`Database::sizes`] returns the
 //! space that tables occupy. [`Transaction::read_value`] and [`Transaction::write_value`] stream long rows in pieces.

@@ -16,7 +16,7 @@ struct CrateBox {
 const BOXES: [CrateBox; 5] = [
     CrateBox { name: "tpcc", what: "the workload and the papers, rerun", place: (1, 0) },
     CrateBox { name: "storage", what: "locks, latches, B+trees, log, recovery", place: (0, 1) },
-    CrateBox { name: "speculate", what: "loops on several cores, as if in order", place: (1, 1) },
+    CrateBox { name: "speculate", what: "loops on several cores, as if in order", place: (0, 2) },
     CrateBox { name: "itas", what: "sibling fibers on all cores at once", place: (2, 1) },
     CrateBox { name: "sched-steps", what: "fibers, and teams that share code", place: (2, 2) },
 ];

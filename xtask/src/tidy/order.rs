@@ -32,6 +32,7 @@ const ORDERS: [(&str, &[&str]); 8] = [
             "trace",
             "fork",
             "pool",
+            "in_place",
             "nesting",
             "mailbox",
             "epoch",

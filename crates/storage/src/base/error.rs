@@ -17,6 +17,12 @@ const EMFILE: i32 = 24;
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum StorageError {
+    /// The system refused a thread for the loops of transactions ([`Transaction::in_order`](crate::Transaction::in_order)).
+    #[error("threads of a loop: no thread: {source}; allow more (ulimit -u), or set fewer (Options::loop_threads)")]
+    LoopThread {
+        /// The error of the operating system.
+        source: Arc<io::Error>,
+    },
     /// The operating system refused a file operation.
     #[error("{file}: {op}{} failed: {source}", at_byte(op, *offset))]
     Io {
@@ -264,6 +270,19 @@ pub enum TxnError {
     )]
     OwnTask {
         /// Name of the table in which the transaction would have waited for a lock.
+        table: Arc<str>,
+    },
+    /// An earlier iteration of a loop ([`Transaction::in_order`](crate::Transaction::in_order)) needs a row that this iteration
+    /// has used. The iteration is rolled back and runs again: return the error.
+    #[error("{table}: an earlier iteration of the loop needs a row that this one has used; this one runs again")]
+    Repeated {
+        /// Name of the table in which the iteration would have waited for a lock.
+        table: Arc<str>,
+    },
+    /// A statement in a loop ([`Transaction::in_order`](crate::Transaction::in_order)) locks a whole table.
+    #[error("{table}: the iterations of a loop cannot lock a whole table; lock it before the loop")]
+    LockInLoop {
+        /// Name of the table.
         table: Arc<str>,
     },
     /// The statement waited for a lock for longer than [`Options::lock_timeout`](crate::Options::lock_timeout). Only this

@@ -51,6 +51,15 @@ pub enum Mutant {
     /// A checkpoint keeps its mutex locked while it waits for the log: a fiber of the same thread that requests it blocks
     /// for ever.
     WaitWithMutex,
+    // Loops on several threads.
+    /// The commit record of a transaction does not name the last member of its loops.
+    ForgetMember,
+    /// A rollback, or a restart, undoes the chains of log records of a transaction's members one after the other.
+    UndoChainByChain,
+    /// An epoch of a loop gets locks that an earlier epoch holds.
+    PassEarlierEpochs,
+    /// A wounded epoch of a loop releases its locks and keeps its changes.
+    SkipEpochUndo,
     // Superlatches.
     /// A writer checks only the first two reader words, and does not wait for readers counted in the others.
     SkipReaderWord,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::background::BackgroundServices;
 use super::files::{self, DirectoryContent, LogFront};
+use super::loop_threads::LoopThreads;
 use super::options::{MOST_POOL_BYTES, Options, cores};
 use crate::base::arena::PageSize;
 use crate::base::asserting_hook::with_assertions;
@@ -46,6 +47,7 @@ pub struct Database {
     pub(super) background: Arc<BackgroundServices>,
     pub(super) reruns: u32,
     pub(super) large_pages: LargePages,
+    pub(super) loops: LoopThreads,
     closed: Mutex<bool>,
     /// Lock that admits one compacting thread at a time.
     pub(super) compacting: FairLock<()>,
@@ -220,6 +222,7 @@ impl Database {
             catalog,
             background,
             reruns: options.reruns,
+            loops: LoopThreads::new(options.loop_threads.unwrap_or_else(cores)),
             large_pages: options.large_pages,
             closed: Mutex::new(false),
             compacting: FairLock::new((), BlockReason::Room),

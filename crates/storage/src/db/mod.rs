@@ -15,8 +15,10 @@ mod entry;
 pub(crate) mod files;
 #[cfg(feature = "measure")]
 pub(crate) mod holds;
+mod in_order;
 #[cfg(feature = "measure")]
 pub(crate) mod lines;
+mod loop_threads;
 mod many;
 pub(crate) mod memory;
 pub(crate) mod optimistic;

@@ -51,6 +51,7 @@ pub struct Options {
     pub(crate) lock_name_bits: u32,
     pub(crate) create: bool,
     pub(crate) reruns: u32,
+    pub(crate) loop_threads: Option<usize>,
     /// Size of one log file in bytes; `None`: derived from the maximum size of the log files.
     pub(crate) segment_bytes: Option<u64>,
     pub(crate) ring_bytes: usize,
@@ -134,6 +135,7 @@ impl Default for Options {
             lock_name_bits: NAME_BITS,
             create: true,
             reruns: 100,
+            loop_threads: None,
             segment_bytes: None,
             ring_bytes: 8 << 20,
             reader_bytes: 512 << 10,
@@ -287,6 +289,14 @@ impl Options {
     /// [`OpenError::Missing`].
     pub fn create(mut self, create: bool) -> Options {
         self.create = create;
+        self
+    }
+
+    /// Sets the number of threads of a loop ([`Transaction::in_order`](crate::Transaction::in_order)), with the thread that
+    /// calls it. The others are started at the first loop. Default: the number of cores. Maximum: 64.
+    #[must_use]
+    pub fn loop_threads(mut self, threads: usize) -> Options {
+        self.loop_threads = Some(threads.clamp(1, 64));
         self
     }
 

@@ -47,7 +47,7 @@ impl Transaction<'_> {
         let number = self.savepoints.next_number;
         self.savepoints.next_number += 1;
         self.savepoints.numbers.push(number);
-        Savepoint { transaction: self.identity(), number, at: self.txn.get_mut().savepoint() }
+        Savepoint { transaction: self.identity(), number, at: self.txn.get_mut().savepoint_of_family() }
     }
 
     /// Undoes the transaction's writes since the savepoint. The savepoint stays and can be used again; later savepoints
@@ -66,8 +66,8 @@ impl Transaction<'_> {
         };
         self.savepoints.numbers.truncate(place + 1);
         let txn = self.txn.get_mut();
-        if txn.savepoint() > savepoint.at && !is_mutant(Mutant::SkipSavepointUndo) {
-            txn.rollback_to(savepoint.at)?;
+        if !is_mutant(Mutant::SkipSavepointUndo) {
+            txn.rollback_family_to(savepoint.at)?;
         }
         Ok(())
     }

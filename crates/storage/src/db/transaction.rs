@@ -100,6 +100,21 @@ impl<'db> Transaction<'db> {
         Transaction { db, txn: RefCell::new(txn), age, isolation, victim: OnceCell::new(), savepoints }
     }
 
+    /// Returns the engine's part of the transaction.
+    pub(super) fn into_txn(self) -> Txn<'db> {
+        self.txn.into_inner()
+    }
+
+    /// Returns the table in which the transaction became a deadlock victim.
+    pub(super) fn victim(&self) -> Option<Arc<str>> {
+        self.victim.get().cloned()
+    }
+
+    /// Records that the transaction became a deadlock victim in a loop, in this table.
+    pub(super) fn set_victim(&self, table: &Arc<str>) {
+        self.victim.get_or_init(|| Arc::clone(table));
+    }
+
     /// Returns true if the transaction is a deadlock victim: roll it back, then run it again.
     pub fn is_victim(&self) -> bool {
         self.victim.get().is_some()

@@ -13,6 +13,9 @@
 //! a retry cannot break a cycle with such an edge, because the task waits for itself. So the wait of this task ends with an
 //! error of its own, whatever the age of its transaction.
 //!
+//! For the search a family (`family`) is one owner: whoever waits for one of its locks waits for every wait of the family, and
+//! waits inside a family are no edges.
+//!
 //! The search latches one bucket (or table queue) at a time, so the edges that it sees may never have existed at the same
 //! time. Before a wait is ended, the queues of all members of the cycle are therefore latched together, in ascending order,
 //! tables before buckets, and every edge is verified: a waiter cannot leave while its queue is latched.
@@ -20,6 +23,7 @@
 use std::ops::ControlFlow;
 
 use super::LockTable;
+use super::family::are_kin;
 use super::intent::TableQueue;
 use super::queue::{self, LockRequestView};
 use super::sync::{MutexGuard, Ordering};
@@ -109,9 +113,20 @@ impl LockTable {
         holder
     }
 
-    fn withdraw(&self, owner: SlotId, outcome: WaitOutcome, wakes: &mut Wakes) {
+    pub(super) fn withdraw(&self, owner: SlotId, outcome: WaitOutcome, wakes: &mut Wakes) {
         let mut latched = self.latch_queues([self.slot(owner).waits_for()].into_iter());
         self.withdraw_latched(&mut latched, owner, outcome, wakes);
+    }
+
+    /// Returns true if `owner` waits for an owner of another family.
+    #[cold]
+    pub(super) fn waits_for_stranger(&self, owner: SlotId) -> bool {
+        let mut found = false;
+        self.edges_of(owner, |other| {
+            found |= !are_kin(&self.slots, owner, other);
+            if found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        found
     }
 
     fn withdraw_latched(
@@ -127,7 +142,7 @@ impl LockTable {
                 if let Some(list) = latched.list(self.buckets.index_of(name))
                     && let Some(request) = queue::find_waiting(list, owner, name)
                 {
-                    queue::withdraw(list, request, outcome, wakes);
+                    queue::withdraw(&self.slots, list, request, outcome, wakes);
                 }
             }
             WaitsFor::Table(table) => {
@@ -185,7 +200,7 @@ impl LockTable {
             WaitsFor::Record(name) => {
                 let list = self.buckets.of(name).latch();
                 if let Some(request) = queue::find_waiting(&list, owner, name) {
-                    LockRequestView::of(request).blockers(&list, found);
+                    LockRequestView::of(&self.slots, request).blockers(&list, found);
                 }
             }
             WaitsFor::Table(table) => self.tables.queue(table).blockers_of(self, table, owner, found),
@@ -222,7 +237,10 @@ impl Detector {
         while let Some(&(owner, _)) = self.frontier.get(at) {
             let mut closed = false;
             locks.edges_of(owner, |other| {
-                if other == requester {
+                if are_kin(&locks.slots, owner, other) {
+                    return ControlFlow::Continue(());
+                }
+                if other == requester || are_kin(&locks.slots, other, requester) {
                     closed = true;
                     return ControlFlow::Break(());
                 }
@@ -231,6 +249,13 @@ impl Detector {
                 }
                 ControlFlow::Continue(())
             });
+            // Whoever waits for an owner waits for all waits of the owner's family. Those of the requester's family were
+            // searched when they began.
+            for kin in locks.kin_of(owner).filter(|kin| at != 0 && locks.slot(*kin).waits_for() != WaitsFor::Nothing) {
+                if !std::mem::replace(&mut self.visited[usize::from(kin.0)], true) {
+                    self.frontier.push((kin, self.frontier[at].1));
+                }
+            }
             if closed {
                 self.trace_back(at);
                 return true;
@@ -270,7 +295,7 @@ impl<'a> LatchedQueues<'a> {
         }
         let mut waits = false;
         let found = |blocker: SlotId| {
-            waits |= blocker == other;
+            waits |= blocker == other || are_kin(&locks.slots, blocker, other);
             if waits { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         match waits_for {
@@ -279,7 +304,7 @@ impl<'a> LatchedQueues<'a> {
                 if let Some(list) = self.list(locks.buckets.index_of(name))
                     && let Some(request) = queue::find_waiting(list, owner, name)
                 {
-                    LockRequestView::of(request).blockers(list, found);
+                    LockRequestView::of(&locks.slots, request).blockers(list, found);
                 }
             }
             WaitsFor::Table(table) => {

@@ -77,7 +77,9 @@ impl LockOwner {
         let mode = if writes { TableMode::X } else { TableMode::S };
         // An attempt to lock the whole table ignores an owner that has no intention on the table, and does not see the
         // record locks of such an owner.
+        // The locks of an epoch must stay visible to the other epochs of its loop.
         if self.mode(table) != TableMode::None
+            && !self.is_in_epoch()
             && matches!(self.attempt_table(table, mode, IfBlocked::GiveUp), Attempt::Done(_))
         {
             self.release_covered(table);

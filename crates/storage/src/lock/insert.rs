@@ -10,7 +10,7 @@ use super::LockRefusal;
 use super::mode::{GapMode, KeyMode, RecordMode};
 use super::name::{LockName, Prefix};
 use super::owner::{Attempt, IfBlocked, LockOwner, Pending};
-use super::queue::{self, LockRequestView};
+use super::queue::LockRequestView;
 use super::wait::WaitsFor;
 use crate::base::mutant::{Mutant, is_mutant};
 
@@ -20,7 +20,8 @@ use crate::base::mutant::{Mutant, is_mutant};
 pub(crate) enum InsertCheck {
     /// No other transaction has read the position of the new key. The caller locks the new key in mode X.
     Granted,
-    /// No other transaction has read the position of the new key, but the inserter has read the gap from this prefix on. The
+    /// No other transaction has read the position of the new key, but the inserter, or a settled epoch of its family, has read
+    /// the gap from this prefix on. The
     /// new key splits the gap, so the caller locks the key in mode X *and* its gap, with this prefix.
     OwnGap(Prefix),
     /// Other transactions have read the position of the new key. The caller releases the page, calls
@@ -48,16 +49,13 @@ impl LockOwner {
         if self.insert_view(table, next, key).is_blocked(&list) {
             return InsertCheck::Blocked;
         }
-        let own = queue::find_held(&list, self.slot, table, next).filter(|r| r.held.get().gap());
-        match own.map(|r| r.low.get()) {
-            Some(low) if low <= key => InsertCheck::OwnGap(low),
-            _ => InsertCheck::Granted,
-        }
+        self.family_gap(&list, table, next, key).map_or(InsertCheck::Granted, InsertCheck::OwnGap)
     }
 
-    fn insert_view(&self, table: u32, next: LockName, key: Prefix) -> LockRequestView<'static> {
+    fn insert_view(&self, table: u32, next: LockName, key: Prefix) -> LockRequestView<'_> {
         let claim = GapMode { mode: RecordMode::INSERT, low: key };
-        LockRequestView { owner: self.slot, table, name: next, claim, converting: false, queued: None }
+        let slots = &self.locks.slots;
+        LockRequestView { slots, owner: self.slot, table, name: next, claim, converting: false, queued: None }
     }
 
     /// Waits until a key with the prefix `key` may be inserted below `next`. The caller holds no latch. After the wait the
@@ -79,10 +77,10 @@ impl LockOwner {
         if self.covers(table, KeyMode::X, true) {
             return Ok(Attempt::Done(()));
         }
-        let view = self.insert_view(table, next, key);
+        let claim = GapMode { mode: RecordMode::INSERT, low: key };
         self.arena.reserve();
         let list = self.locks.buckets.of(next).latch();
-        if !view.is_blocked(&list) {
+        if !self.insert_view(table, next, key).is_blocked(&list) {
             return Ok(Attempt::Done(()));
         }
         if blocked == IfBlocked::GiveUp {
@@ -94,7 +92,8 @@ impl LockOwner {
         request.name.set(next);
         request.table.set(table);
         request.held.set(RecordMode::NONE);
-        request.set_wanted(view.claim);
+        request.epoch.set(self.epoch);
+        request.set_wanted(claim);
         list.push_waiter(request);
         self.pending = Some(Pending::New(request.position));
         self.locks.slot(self.slot).start_wait(WaitsFor::Record(next));

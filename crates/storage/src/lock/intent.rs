@@ -21,6 +21,7 @@
 
 use std::ops::ControlFlow;
 
+use super::family::are_kin;
 use super::mode::{KeyMode, TableMode};
 use super::owner::{Acquired, Attempt, IfBlocked, LockOwner, Pending, TableUse};
 use super::stats::TableCounters;
@@ -125,13 +126,21 @@ impl TableQueue {
     ) {
         if ask.want.is_strong() {
             for (owner, slot) in locks.swept_slots() {
-                if owner != ask.owner && !slot.mode(table).compatible(ask.want) && found(owner).is_break() {
+                if owner != ask.owner
+                    && !slot.mode(table).compatible(ask.want)
+                    && !are_kin(&locks.slots, owner, ask.owner)
+                    && found(owner).is_break()
+                {
                     return;
                 }
             }
         } else {
             for &(owner, mode) in &self.granted {
-                if owner != ask.owner && !mode.compatible(ask.want) && found(owner).is_break() {
+                if owner != ask.owner
+                    && !mode.compatible(ask.want)
+                    && !are_kin(&locks.slots, owner, ask.owner)
+                    && found(owner).is_break()
+                {
                     return;
                 }
             }
@@ -139,7 +148,9 @@ impl TableQueue {
         for other in &self.waiters[..ahead] {
             let excluded = !other.want.compatible(ask.want)
                 && (other.converts() || !ask.converts())
-                && ask.held.compatible(other.want);
+                && ask.held.compatible(other.want)
+                && !are_kin(&locks.slots, other.owner, ask.owner)
+                && !locks.kin_exclude(table, ask.owner, other.want);
             if excluded && found(other.owner).is_break() {
                 return;
             }
@@ -287,6 +298,9 @@ impl LockOwner {
     pub(crate) fn lock_table(&mut self, table: u32, mode: TableMode) -> Result<(), LockRefusal> {
         if self.mode(table).covers(mode) {
             return Ok(());
+        }
+        if self.is_in_epoch() {
+            return Err(LockRefusal::InLoop);
         }
         self.lock_slowly(table, mode)
     }

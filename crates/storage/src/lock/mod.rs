@@ -1,11 +1,14 @@
 #![doc = include_str!("README.md")]
 
 mod deadlock;
+mod epochs;
 mod escalate;
+mod family;
 #[cfg(feature = "measure")]
 mod held;
 mod insert;
 mod intent;
+mod membership;
 mod mode;
 mod name;
 mod owner;
@@ -103,6 +106,12 @@ pub(crate) enum LockRefusal {
     /// The lock is held by another transaction of the waiting task. The task would have to end the other transaction first.
     #[error("another transaction of this thread or fiber is in the way; end that first")]
     OwnTask,
+    /// An earlier epoch of the same loop needs a lock of the waiting epoch, which must be rolled back.
+    #[error("an earlier iteration of the loop needs a row of this one, which is run again")]
+    Wounded,
+    /// The whole table cannot be locked inside of a loop.
+    #[error("a whole table cannot be locked inside of a loop; lock it before")]
+    InLoop,
     /// The wait reached its time limit.
     #[error("waited too long")]
     TimedOut {

@@ -37,6 +37,7 @@ pub(crate) struct RecordMode(u8);
 const KEY: u8 = 0b0011;
 const GAP: u8 = 0b0100;
 const INSERT: u8 = 0b1000;
+const KEPT: u8 = 0b1_0000;
 
 impl RecordMode {
     /// No lock.
@@ -56,6 +57,10 @@ impl RecordMode {
     pub(crate) const X_GAP: RecordMode = RecordMode(3 | GAP);
     /// Request to insert into the gap below the key. Callers never request this mode.
     pub(super) const INSERT: RecordMode = RecordMode(INSERT);
+
+    /// Gap that a rolled back epoch of a transaction's loop keeps locked against other transactions, for earlier epochs whose
+    /// gap its insert has divided. Requests never contain this mode.
+    pub(super) const KEPT_GAP: RecordMode = RecordMode(KEPT);
 
     /// Creates a mode with key part `key`, and with the gap part if `gap` is true.
     #[cfg(test)]
@@ -78,6 +83,12 @@ impl RecordMode {
     #[inline]
     pub(crate) const fn gap(self) -> bool {
         self.0 & GAP != 0
+    }
+
+    /// Returns true if the mode excludes inserts of other transactions: it includes the gap below the key, or is a kept gap.
+    #[inline]
+    pub(super) const fn guards_gap(self) -> bool {
+        self.0 & (GAP | KEPT) != 0
     }
 
     /// Returns true if the mode is empty.
@@ -103,7 +114,8 @@ impl std::fmt::Debug for RecordMode {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let gap = if self.gap() { "+gap" } else { "" };
         let insert = if self.is_insert() { "+insert" } else { "" };
-        write!(f, "{:?}{gap}{insert}", self.key())
+        let kept = if self.0 & KEPT != 0 { "+kept gap" } else { "" };
+        write!(f, "{:?}{gap}{insert}{kept}", self.key())
     }
 }
 
@@ -122,7 +134,7 @@ impl GapMode {
         // Bit r of entry h: key part h excludes a request for key part r.
         const EXCLUDES: [u8; 4] = [0b0000, 0b1000, 0b1110, 0b1110];
         let keys = EXCLUDES[usize::from(self.mode.0 & KEY)] >> (later.mode.0 & KEY) & 1 != 0;
-        keys || (self.mode.gap() && later.mode.is_insert() && later.low >= self.low)
+        keys || (self.mode.guards_gap() && later.mode.is_insert() && later.low >= self.low)
             || (self.mode.is_insert() && later.mode.gap() && self.low >= later.low)
     }
 

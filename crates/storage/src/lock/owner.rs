@@ -1,5 +1,7 @@
 //! The lock owner, which acquires, waits for, and releases the record locks of one transaction after the other.
 
+use super::family::{are_kin, note_awaited};
+use super::membership::FormerLock;
 use super::mode::{GapMode, KeyMode, RecordMode, TableMode};
 use super::name::{LockName, Prefix};
 use super::queue::{self, LockRequestView};
@@ -108,6 +110,10 @@ pub(crate) struct LockOwner {
     /// Tables in which the owner has a mode.
     pub(super) touched: Vec<u32>,
     pub(super) pending: Option<Pending>,
+    /// Number of the owner's epoch in loops of its transaction; 0 outside of loops. See [`super::family`].
+    pub(super) epoch: u16,
+    /// Locks that the owner held before its epoch used them.
+    pub(super) former: Vec<FormerLock>,
 }
 
 impl LockOwner {
@@ -120,6 +126,8 @@ impl LockOwner {
             sparse: SparseTableMap::default(),
             touched: Vec::new(),
             pending: None,
+            epoch: 0,
+            former: Vec::new(),
             slot,
             locks,
         }
@@ -142,6 +150,11 @@ impl LockOwner {
     #[inline]
     pub(crate) fn run_by(&mut self, task: u64) {
         self.shared().task.store(task, Ordering::Relaxed);
+    }
+
+    /// Returns the task that runs the transaction.
+    pub(crate) fn task(&self) -> u64 {
+        self.shared().task.load(Ordering::Relaxed)
     }
 
     /// Locks the record `name` of table `table` in `mode` if no other owner blocks the request. Never waits, so it may be
@@ -169,11 +182,12 @@ impl LockOwner {
                 if let Some(head) = bucket.own_head(&self.arena)
                     && head.is_for(table, name)
                     && head.holds().covers(claim)
+                    && head.epoch.get() == self.epoch
                 {
                     return Ok(Acquired::Already);
                 }
             } else if let Some(request) = self.arena.peek_next() {
-                fill(request, table, name, claim);
+                fill(request, table, name, claim, self.epoch);
                 if bucket.install(request) {
                     self.arena.take_next();
                     usage.records += 1;
@@ -222,12 +236,11 @@ impl LockOwner {
         }
         let wish = GapMode { mode: RecordMode::S, low: Prefix::MIN };
         let list = self.locks.buckets.of(name).latch();
-        let free = list
-            .iter()
-            .filter(|r| r.is_for(table, name) && !r.held.get().is_none())
-            .all(|r| r.owner == self.slot || !r.holds().excludes(wish));
+        let free = list.iter().filter(|r| r.is_for(table, name) && !r.held.get().is_none()).all(|r| {
+            r.owner == self.slot || are_kin(&self.locks.slots, self.slot, r.owner) || !r.holds().excludes(wish)
+        });
         // Another owner's U may have been granted beside this owner's S. The U blocks only new readers.
-        free || queue::find_held(&list, self.slot, table, name).is_some_and(|mine| mine.holds().covers(wish))
+        free || queue::all_held(&list, self.slot, table, name).any(|mine| mine.holds().covers(wish))
     }
 
     /// Waits, in order of arrival, until [`LockOwner::try_instant_s`] would succeed, and leaves no request behind. After the
@@ -277,7 +290,8 @@ impl LockOwner {
 
     #[inline(never)]
     fn release_one_slow(&mut self, table: u32, name: LockName) -> bool {
-        let held = queue::find_held(&self.locks.buckets.of(name).latch(), self.slot, table, name).map(|r| r.position);
+        let held = queue::find_held(&self.locks.buckets.of(name).latch(), self.slot, table, name, self.epoch)
+            .map(|r| r.position);
         if let Some(position) = held {
             self.release_at(position);
         }
@@ -288,7 +302,7 @@ impl LockOwner {
     pub(super) fn release_at(&mut self, position: u32) {
         let request = self.arena.at(position);
         if !self.locks.buckets.of(request.name.get()).remove_only(request) {
-            self.locks.release_shared(request, |list, wakes| queue::release(list, request, wakes));
+            self.locks.release_shared(request, |list, wakes| queue::release(&self.locks.slots, list, request, wakes));
         }
         self.forget(position);
     }
@@ -314,7 +328,9 @@ impl LockOwner {
                     self.locks.buckets.prefetch(later.name.get());
                 }
                 if !request.is_free() && !self.locks.buckets.of(request.name.get()).remove_only(request) {
-                    self.locks.release_shared(request, |list, wakes| queue::release_at_end(list, request, wakes));
+                    self.locks.release_shared(request, |list, wakes| {
+                        queue::release_at_end(&self.locks.slots, list, request, wakes)
+                    });
                 }
             }
         }
@@ -322,6 +338,7 @@ impl LockOwner {
         if !self.touched.is_empty() {
             self.release_tables();
         }
+        self.leave_family();
     }
 
     /// Returns the values of this owner's counters since it was attached.
@@ -363,31 +380,35 @@ impl LockOwner {
             let Some(request) = self.arena.take() else {
                 return Err(LockRefusal::TooManyLocks { limit: self.locks.options.records_per_owner });
             };
-            fill(request, table, name, claim);
+            fill(request, table, name, claim, self.epoch);
             list.push_held(request);
             drop(list);
             self.usage(table).records += 1;
             return Ok(Attempt::Done(Acquired::New));
         }
-        let held = queue::find_held(&list, self.slot, table, name);
-        let (target, beyond) = match held.map(Request::holds) {
-            Some(holds) if holds.covers(claim) => return Ok(Attempt::Done(Acquired::Already)),
-            Some(holds) => (holds.union(claim), claim.beyond(holds)),
+        let held = queue::find_held(&list, self.slot, table, name, self.epoch);
+        let (target, beyond) = match held {
+            Some(held) if held.holds().covers(claim) => return Ok(Attempt::Done(Acquired::Already)),
+            Some(held) => (held.holds().union(claim), claim.beyond(held.holds())),
             None => (claim, claim),
         };
-        let view =
-            LockRequestView { owner: self.slot, table, name, claim: beyond, converting: held.is_some(), queued: None };
+        let slots = &self.locks.slots;
+        let (owner, converting) = (self.slot, held.is_some());
+        let view = LockRequestView { slots, owner, table, name, claim: beyond, converting, queued: None };
         let is_blocked = view.is_blocked(&list);
         if is_blocked && blocked == IfBlocked::GiveUp {
             return Ok(Attempt::Blocked);
         }
         let (request, acquired) = match held {
             Some(request) => (request, Acquired::Converted),
+            None if !is_blocked && self.epoch != 0 && queue::take_over(&mut self.former, self.epoch, &list, &view) => {
+                return Ok(Attempt::Done(Acquired::Already));
+            }
             None => {
                 let Some(request) = self.arena.take() else {
                     return Err(LockRefusal::TooManyLocks { limit: self.locks.options.records_per_owner });
                 };
-                fill(request, table, name, GapMode { mode: RecordMode::NONE, low: claim.low });
+                fill(request, table, name, GapMode { mode: RecordMode::NONE, low: claim.low }, self.epoch);
                 if is_blocked {
                     list.push_waiter(request)
                 } else {
@@ -407,6 +428,7 @@ impl LockOwner {
             return Ok(Attempt::Queued);
         }
         request.set_held(target);
+        note_awaited(&self.locks.slots, &list, request);
         if acquired == Acquired::New {
             drop(list);
             self.usage(table).records += 1;
@@ -431,10 +453,17 @@ impl LockOwner {
 
     /// Blocks until the wait is over. Returns its outcome, and a holder of the lock if the wait reached its time limit.
     fn wait_for_outcome(&self) -> (WaitOutcome, Option<LockHolder>) {
+        if self.is_in_epoch() {
+            self.await_family();
+        }
         if !is_mutant(Mutant::SkipDeadlockSearch) {
             self.locks.resolve_deadlocks(self.slot);
         }
-        let outcome = self.shared().block(&*self.locks.hook, self.locks.options.timeout);
+        let mut outcome = self.shared().block(&*self.locks.hook, self.locks.options.timeout);
+        // The time that earlier epochs of the same loop take is no reason for an error.
+        while outcome == WaitOutcome::Waiting && self.is_in_epoch() && !self.locks.waits_for_stranger(self.slot) {
+            outcome = self.shared().block(&*self.locks.hook, self.locks.options.timeout);
+        }
         if outcome != WaitOutcome::Waiting {
             return (outcome, None);
         }
@@ -464,6 +493,10 @@ impl LockOwner {
             WaitOutcome::Waiting | WaitOutcome::Granted => Ok(acquired),
             WaitOutcome::Closed => Err(LockRefusal::Closed),
             WaitOutcome::OwnTask => Err(LockRefusal::OwnTask),
+            WaitOutcome::Wounded => {
+                self.confirm_wound();
+                Err(LockRefusal::Wounded)
+            }
             WaitOutcome::TimedOut => Err(LockRefusal::TimedOut { holder: None }),
             WaitOutcome::Deadlock => {
                 self.shared().counters.deadlocks.increment();
@@ -492,7 +525,7 @@ impl LockOwner {
 
     /// Withdraws a request whose thread or fiber was unwound, so that no thread waits for it any more.
     #[cold]
-    fn abandon_wait(&mut self) {
+    pub(super) fn abandon_wait(&mut self) {
         self.locks.withdraw_one(self.slot);
         let mut backoff = super::sync::Backoff::default();
         while self.shared().outcome() == WaitOutcome::Waiting {
@@ -505,16 +538,17 @@ impl LockOwner {
 
 /// Sets the fields of a request that is about to be linked into a bucket.
 #[inline]
-fn fill(request: &Request, table: u32, name: LockName, claim: GapMode) {
+fn fill(request: &Request, table: u32, name: LockName, claim: GapMode, epoch: u16) {
     request.name.set(name);
     request.table.set(table);
+    request.epoch.set(epoch);
     request.set_held(claim);
 }
 
 impl LockTable {
     /// Releases a request that is not the only request of its bucket.
     #[cold]
-    fn release_shared(&self, request: &Request, release: impl FnOnce(&LatchedBucket<'_>, &mut Wakes)) {
+    pub(super) fn release_shared(&self, request: &Request, release: impl FnOnce(&LatchedBucket<'_>, &mut Wakes)) {
         let mut wakes = Wakes::default();
         release(&self.buckets.of(request.name.get()).latch(), &mut wakes);
         self.deliver(wakes);

@@ -10,6 +10,7 @@
 //! | `name`, `table` | written by the owner before linking; readable under the latch, and by the owner at any time |
 //! | `held`, `low` | under the latch; the owner reads without it while it does not wait: others write only during a wait |
 //! | `want`, `want_low`, `waiting` | under the latch; by the owner when the request is not linked |
+//! | `epoch` | under the latch; by the owner when the request is not linked; the owner reads without it |
 //!
 //! The fields are `Cell`s: the latch orders the accesses, and a `&Request` guarantees nothing about the fields. A request
 //! that has been returned to the arena has `held` none. A request that is not linked is not `waiting`. An owner that takes a
@@ -39,6 +40,8 @@ pub(super) struct Request {
     pub(super) held: Cell<RecordMode>,
     pub(super) want: Cell<RecordMode>,
     pub(super) waiting: Cell<bool>,
+    /// Number of the owner's epoch that has taken the lock or has used it last; 0 outside of loops. See [`super::family`].
+    pub(super) epoch: Cell<u16>,
 }
 
 const _: () = assert!(size_of::<Request>() == 64);
@@ -115,6 +118,7 @@ impl Chunk {
             held: Cell::default(),
             want: Cell::default(),
             waiting: Cell::new(false),
+            epoch: Cell::new(0),
         }));
         let chunk = NonNull::from(Box::leak(requests));
         // Bucket words hold the owner's slot in the bits above the address.

@@ -9,6 +9,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use super::membership::Membership;
 use super::mode::TableMode;
 use super::name::LockName;
 use super::stats::OwnerCounters;
@@ -27,17 +28,20 @@ pub(super) enum WaitOutcome {
     Deadlock,
     /// The owner waits for another transaction of its own task, which the task would have to end first.
     OwnTask,
+    /// The owner's epoch must be rolled back, because an earlier epoch of the same loop needs one of its locks.
+    Wounded,
     /// The wait reached its time limit.
     TimedOut,
     /// The lock table was closed.
     Closed,
 }
 
-const WAIT_OUTCOMES: [WaitOutcome; 6] = [
+const WAIT_OUTCOMES: [WaitOutcome; 7] = [
     WaitOutcome::Waiting,
     WaitOutcome::Granted,
     WaitOutcome::Deadlock,
     WaitOutcome::OwnTask,
+    WaitOutcome::Wounded,
     WaitOutcome::TimedOut,
     WaitOutcome::Closed,
 ];
@@ -83,6 +87,8 @@ pub(super) struct OwnerSlot {
     waits_for: AtomicU32,
     waits_for_name: AtomicU64,
     outcome: AtomicU8,
+    /// Place of the owner in the loop of a transaction.
+    pub(super) membership: Membership,
     pub(super) token: WaitToken,
     pub(super) counters: OwnerCounters,
 }
@@ -99,6 +105,7 @@ impl OwnerSlot {
             waits_for: AtomicU32::new(NOTHING),
             waits_for_name: AtomicU64::new(0),
             outcome: AtomicU8::new(WaitOutcome::Granted as u8),
+            membership: Membership::default(),
             token: WaitToken::new(),
             counters: OwnerCounters::default(),
         }

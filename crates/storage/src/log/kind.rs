@@ -12,7 +12,7 @@ pub(crate) enum RecordKind {
     Compensation = 2,
     /// Structure modification by the engine: page sections, redo only, all or nothing.
     System = 3,
-    /// Commit of the transaction.
+    /// Commit of the transaction and of its members, whose slots the body names in 2 bytes each.
     Commit = 4,
     /// End of the complete rollback of the transaction.
     End = 5,

@@ -25,7 +25,7 @@ use crate::io::synced::SyncedFile;
 use crate::io::{Disk, OpenMode, read_up_to_at, write_all_at};
 
 /// Format version of all files. A build reads exactly one version.
-pub(crate) const FORMAT: u32 = 6;
+pub(crate) const FORMAT: u32 = 7;
 /// Name of the control file.
 pub(crate) const CONTROL: &str = "control";
 /// Name of the control file until its creation is complete.

@@ -3,6 +3,7 @@
 //! Restart is idempotent: redo compares page LSNs, and undo writes compensation records. Restart may be interrupted after
 //! any record, and the next open repeats it.
 
+use std::collections::BinaryHeap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -153,6 +154,10 @@ pub(crate) fn analyse(
             }
             Some(RecordKind::Commit | RecordKind::End) => {
                 losers.set_last(record.slot, Lsn::ZERO);
+                // Members of the transaction: see `txn::family`.
+                for member in record.body.as_chunks::<2>().0 {
+                    losers.set_last(SlotId(u16::from_le_bytes(*member)), Lsn::ZERO);
+                }
                 clean = false;
             }
             Some(RecordKind::System) => clean = false,
@@ -204,16 +209,22 @@ pub(crate) fn undo(
     report.begin(RecoveryPass::Undo, None)?;
     let mut rec = RecordBuf::new();
     let mut bytes = Vec::with_capacity(PAGE_SIZE);
-    // The order is fixed, so that a simulated restart can be repeated. The order does not affect the result, because no two
-    // losers have changed the same row.
-    let mut order: Vec<_> = losers.iter().collect();
-    order.sort_unstable();
+    // The latest record first, over all chains: the members of a transaction may have changed the same row one after the
+    // other. Nobody else has changed a row of a loser.
+    let mut chains: BinaryHeap<(Lsn, SlotId)> = losers.iter().collect();
     if is_mutant(Mutant::SkipRestartUndo) {
-        order.clear();
+        chains.clear();
     }
-    for (last, loser) in order.into_iter().rev() {
+    while let Some((last, loser)) = chains.pop() {
+        let next = chains.peek().filter(|_| !is_mutant(Mutant::UndoChainByChain));
+        let floor = next.map_or(Lsn::ZERO, |(last, _)| *last);
         let mut victim = Victim { slot: loser, last };
-        roll_back(StructureChange { pool, log, slot, for_undo: true }, &mut rec, &mut bytes, &mut victim, Lsn::ZERO)?;
+        let change = StructureChange { pool, log, slot, for_undo: true };
+        let undone = roll_back(change, &mut rec, &mut bytes, &mut victim, floor)?;
+        if undone.last_in_effect != Lsn::ZERO {
+            chains.push((undone.last_in_effect, loser));
+            continue;
+        }
         rec.begin(RecordKind::End, loser, victim.last);
         log.append_reserved(slot, &mut rec, Lsn::ZERO)?;
         log.end_txn(slot);

@@ -287,6 +287,8 @@ pub(crate) fn lock_error(error: LockRefusal, index: &Index) -> TxnError {
     match error {
         LockRefusal::Deadlock { .. } => TxnError::Deadlock { table },
         LockRefusal::OwnTask => TxnError::OwnTask { table },
+        LockRefusal::Wounded => TxnError::Repeated { table },
+        LockRefusal::InLoop => TxnError::LockInLoop { table },
         LockRefusal::TimedOut { holder } => TxnError::LockTimeout { table, holder },
         LockRefusal::TooManyLocks { .. } => TxnError::TooManyLocks { table },
         LockRefusal::Closed => TxnError::Storage(StorageError::Closing),

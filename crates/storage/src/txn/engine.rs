@@ -66,7 +66,7 @@ impl Engine {
 
     /// Returns the error for a transaction that finds every slot taken.
     #[cold]
-    pub(super) fn too_many(&self) -> StorageError {
+    pub(crate) fn too_many(&self) -> StorageError {
         StorageError::TooManyTransactions { limit: self.slots.limit() }
     }
 

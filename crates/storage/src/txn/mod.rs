@@ -4,6 +4,7 @@ pub(crate) mod active;
 pub(crate) mod buffers;
 pub(crate) mod chains;
 pub(crate) mod engine;
+pub(crate) mod family;
 mod freeing;
 pub(crate) mod ghosts;
 pub(crate) mod positions;

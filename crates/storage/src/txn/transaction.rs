@@ -20,10 +20,12 @@ pub(crate) struct Txn<'db> {
     pub(crate) isolation: Isolation,
     /// True if a statement on several rows searches for all rows in one group lookup.
     pub(crate) finds_together: bool,
-    ended: bool,
+    pub(super) ended: bool,
     /// True if a statement failed and could not be undone completely. The transaction can then only be rolled back.
     broken: bool,
-    reserved: ReservedSpace,
+    pub(super) reserved: ReservedSpace,
+    /// Members that have run epochs of the transaction's loops. See `family`.
+    pub(super) members: Vec<Txn<'db>>,
 }
 
 impl Engine {
@@ -97,6 +99,7 @@ impl<'db> Txn<'db> {
             ended: false,
             broken: false,
             reserved: ReservedSpace::default(),
+            members: Vec::new(),
         }
     }
 
@@ -187,6 +190,9 @@ impl<'db> Txn<'db> {
     #[inline]
     pub(crate) fn commit(mut self) -> Result<Lsn, StorageError> {
         debug_assert!(!self.broken, "half a statement would be committed");
+        if !self.members.is_empty() {
+            return self.commit_family();
+        }
         let state = self.slot.state();
         let wrote = state.last != Lsn::ZERO;
         let mut end = Lsn::ZERO;
@@ -270,7 +276,7 @@ impl<'db> Txn<'db> {
     }
 
     /// Reports to the log and to checkpoints that no record of the transaction is in effect any more.
-    fn end_rollback(&mut self, victim: &Victim) -> Result<(), StorageError> {
+    pub(super) fn end_rollback(&mut self, victim: &Victim) -> Result<(), StorageError> {
         self.slot.ending(self.slot.peek().txn);
         let state = self.slot.state();
         state.rec.begin(RecordKind::End, victim.slot, victim.last);
@@ -292,7 +298,7 @@ impl<'db> Txn<'db> {
     fn roll_back_all(&mut self) -> Result<Lsn, StorageError> {
         self.ended = true;
         let mut result = Ok(self.engine.log.tail());
-        if self.slot.peek().last == Lsn::ZERO {
+        if self.slot.peek().last == Lsn::ZERO && self.members.is_empty() {
             // The transaction may have announced a record for which the log had no space.
             self.slot.ended();
         } else {
@@ -306,6 +312,10 @@ impl<'db> Txn<'db> {
                 self.engine.poison.mark_inconsistent(&error.as_cause(), self.engine.log.durable());
             }
         }
+        if self.slot.peek().last == Lsn::ZERO {
+            self.slot.ended();
+        }
+        self.end_members(false);
         self.reserved.release(&self.engine.pool);
         self.slot.state().owner.release_all();
         if self.slot.peek().handled_large {
@@ -319,9 +329,9 @@ impl<'db> Txn<'db> {
             let state = self.slot.peek();
             self.end_rollback(&Victim { slot: state.id, last: state.last })?;
         } else {
-            self.rollback_to(Lsn::ZERO)?;
+            self.rollback_family_to(Lsn::ZERO)?;
         }
-        Ok(self.slot.peek().rec.end())
+        Ok(if self.members.is_empty() { self.slot.peek().rec.end() } else { self.engine.log.tail() })
     }
 }
 

@@ -12,6 +12,7 @@ mod isolation;
 mod laps;
 mod latches;
 mod lives;
+mod loops;
 mod malformed;
 mod mutants;
 mod narrow;
@@ -58,6 +59,7 @@ const CAMPAIGNS: &[Campaign] = &[
     Campaign { name: "bitflips", is_numbered: true, speculates: false, latches: false, run: bitflips::run },
     Campaign { name: "malformed", is_numbered: true, speculates: false, latches: false, run: malformed::run },
     Campaign { name: "speculate", is_numbered: false, speculates: false, latches: false, run: speculate::run },
+    Campaign { name: "loops", is_numbered: false, speculates: false, latches: false, run: loops::run },
     Campaign { name: "starvation", is_numbered: false, speculates: false, latches: false, run: starvation::run },
     Campaign { name: "fibers", is_numbered: false, speculates: false, latches: false, run: fibers::run },
     Campaign { name: "sustained", is_numbered: false, speculates: false, latches: false, run: sustained::run },

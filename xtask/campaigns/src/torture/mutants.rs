@@ -112,15 +112,17 @@ mod runner {
         Speculate,
         Starvation,
         Latches,
+        Loops,
         Sustained,
     }
     use DetectingCampaign::{
-        Bitflips, Crash, IoErrors, Isolation, Latches, Malformed, Oracle, Recovery, Speculate, Starvation, Sustained,
+        Bitflips, Crash, IoErrors, Isolation, Latches, Loops, Malformed, Oracle, Recovery, Speculate, Starvation,
+        Sustained,
     };
 
     impl DetectingCampaign {
-        const ALL: [DetectingCampaign; 11] = [
-            Crash, Recovery, IoErrors, Bitflips, Malformed, Oracle, Isolation, Speculate, Starvation, Latches,
+        const ALL: [DetectingCampaign; 12] = [
+            Crash, Recovery, IoErrors, Bitflips, Malformed, Oracle, Isolation, Speculate, Starvation, Latches, Loops,
             Sustained,
         ];
 
@@ -136,6 +138,7 @@ mod runner {
                 Speculate => ("speculate", 4000),
                 Starvation => ("starvation", 8000),
                 Latches => ("latches", 200),
+                Loops => ("loops", 6000),
                 Sustained => ("sustained", 6),
             }
         }
@@ -198,6 +201,9 @@ mod runner {
             | Mutant::SkipWriteLock
             | Mutant::ReleaseBeforeUndo => &[Isolation, Oracle, Crash],
             Mutant::ShareBulkTable => &[Crash, Oracle],
+            Mutant::ForgetMember | Mutant::UndoChainByChain | Mutant::PassEarlierEpochs | Mutant::SkipEpochUndo => {
+                &[Loops]
+            }
             Mutant::SkipCodecCheck => &[Oracle, Recovery],
             Mutant::SkipDeadlockSearch | Mutant::SkipWake | Mutant::WaitWithMutex => &[Oracle, Crash],
             Mutant::SkipRevalidation | Mutant::TrustLockNames => &[Oracle, Isolation, Crash],
