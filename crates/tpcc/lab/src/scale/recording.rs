@@ -196,7 +196,7 @@ impl ScaleRecording {
     }
 }
 
-/// ScaleRecording in progress.
+/// A recording in progress.
 struct RecordingBuilder {
     lines: Vec<Lines>,
     /// Table of each index.
