@@ -133,7 +133,6 @@ impl<'s, S: InPlaceStore, I: Iterator, R, T: FnMut(R)> LoopOrder<'s, S, I, R, T>
         let mut awaited = Vec::new();
         {
             let mut progress = self.progress.lock();
-            // An earlier epoch that wounds this one later still runs, so this one is not settled before it has ended.
             if self.store.is_wounded(name) || self.is_stopped() {
                 drop_outcome(outcome);
                 return false;
@@ -150,6 +149,11 @@ impl<'s, S: InPlaceStore, I: Iterator, R, T: FnMut(R)> LoopOrder<'s, S, I, R, T>
             progress.open[at].outcome = Some(outcome);
             while let Some(OpenEpoch { name, outcome: Some(_) }) = progress.open.front() {
                 let name = *name;
+                // All earlier epochs have ended, so none can wound this one any more. One may have done so since it ended: its
+                // thread rolls it back and runs it again.
+                if self.store.is_wounded(name) {
+                    break;
+                }
                 if self.store.settle(name) {
                     awaited.push(name);
                 }

@@ -21,6 +21,12 @@ impl LockTable {
         &self.slot(owner).membership
     }
 
+    /// Returns true if another owner in the family of `owner` may write any record of `table` without a record lock.
+    fn kin_write_unnamed(&self, owner: SlotId, table: u32) -> bool {
+        self.membership(owner).family.load(Ordering::Relaxed) != 0
+            && self.kin_of(owner).any(|other| self.slot(other).mode(table) == TableMode::X)
+    }
+
     /// Makes `owner` the transaction of a family, which is named after its slot.
     pub(crate) fn found_family(&self, owner: SlotId) {
         self.membership(owner).family.store(u32::from(owner.0) + 1, Ordering::Relaxed);
@@ -33,7 +39,7 @@ impl LockTable {
     }
 
     /// Iterates over all owners of the family of `owner`, without `owner` itself.
-    pub(super) fn kin_of(&self, owner: SlotId) -> impl Iterator<Item = SlotId> {
+    pub(crate) fn kin_of(&self, owner: SlotId) -> impl Iterator<Item = SlotId> {
         let used = self.used.load(Ordering::Acquire);
         (0..used).map(|slot| SlotId(slot as u16)).filter(move |&other| are_kin(&self.slots, owner, other))
     }
@@ -93,6 +99,11 @@ impl LockOwner {
         membership.awaited.store(false, Ordering::Relaxed);
         membership.open.store(0, Ordering::Relaxed);
         membership.family.store(u32::from(parent.0) + 1, Ordering::Relaxed);
+    }
+
+    /// As [`LockOwner::writes_unnamed`], for the other owners of the family.
+    pub(crate) fn family_writes_unnamed(&self, table: u32) -> bool {
+        self.locks.kin_write_unnamed(self.slot, table)
     }
 
     /// Ends the owner's membership in its family. All other owners of the family have ended, or the owner holds no locks.
@@ -231,6 +242,10 @@ impl LockOwner {
         }
         self.former = former;
         self.former.clear();
+        // A request of the family that has passed one of another transaction because of a released lock now waits behind it.
+        for kin in self.locks.kin_of(self.slot).filter(|kin| self.locks.slot(*kin).waits_for() != WaitsFor::Nothing) {
+            self.locks.resolve_deadlocks(kin);
+        }
         self.shared().membership.wounded.store(false, Ordering::SeqCst);
     }
 
@@ -240,7 +255,18 @@ impl LockOwner {
     /// An epoch that settles stores `open` and then reads `awaited`; this owner stores `awaited` and then reads `open`, all
     /// sequentially consistent. So one of the two sees the other, and grants the request.
     pub(super) fn await_family(&self) {
-        let WaitsFor::Record(name) = self.shared().waits_for() else { return };
+        let mut wakes = Wakes::default();
+        if let WaitsFor::Record(name) = self.shared().waits_for() {
+            self.await_record(name, &mut wakes);
+        }
+        self.share_wound();
+        if self.locks.is_wounded(self.slot) {
+            self.locks.withdraw(self.slot, WaitOutcome::Wounded, &mut wakes);
+        }
+        self.locks.deliver(wakes);
+    }
+
+    fn await_record(&self, name: LockName, wakes: &mut Wakes) {
         let bucket = self.locks.buckets.of(name);
         let mut later = Vec::new();
         {
@@ -260,13 +286,7 @@ impl LockOwner {
         for member in later {
             self.locks.wound(member);
         }
-        let mut wakes = Wakes::default();
-        queue::grant(&self.locks.slots, &bucket.latch(), name, &mut wakes);
-        self.share_wound();
-        if self.locks.is_wounded(self.slot) {
-            self.locks.withdraw(self.slot, WaitOutcome::Wounded, &mut wakes);
-        }
-        self.locks.deliver(wakes);
+        queue::grant(&self.locks.slots, &bucket.latch(), name, wakes);
     }
 
     /// Marks the epoch of this owner as wounded, whose wait a wound has ended. The wound may be one that was meant for an
@@ -279,9 +299,17 @@ impl LockOwner {
     /// epoch may have begun while the other was wounded, so that the wound has missed it.
     fn share_wound(&self) {
         let membership = |owner| self.locks.membership(owner);
-        let thread = membership(self.slot).thread.load(Ordering::Relaxed);
+        let (thread, own) = {
+            let own = membership(self.slot);
+            (own.thread.load(Ordering::Relaxed), own.open.load(Ordering::SeqCst))
+        };
         let is_wounded = |kin: SlotId| {
-            membership(kin).thread.load(Ordering::Relaxed) == thread && membership(kin).wounded.load(Ordering::SeqCst)
+            let kin = membership(kin);
+            let open = kin.open.load(Ordering::SeqCst);
+            kin.thread.load(Ordering::Relaxed) == thread
+                && kin.wounded.load(Ordering::SeqCst)
+                && open != 0
+                && open < own
         };
         if self.locks.kin_of(self.slot).any(is_wounded) {
             membership(self.slot).wounded.store(true, Ordering::SeqCst);

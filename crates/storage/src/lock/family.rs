@@ -84,14 +84,16 @@ pub(super) fn are_kin(slots: &[OwnerSlot], a: SlotId, b: SlotId) -> bool {
     a != b && family(a) != 0 && family(a) == family(b)
 }
 
-/// Notes for an owner that was granted `request` that later epochs of its family wait for the name.
-pub(super) fn note_awaited(slots: &[OwnerSlot], list: &LatchedBucket<'_>, request: &Request) {
+/// Notes for an owner that was granted `request` that later epochs of its family wait for the name. Returns true if owners of
+/// its family wait.
+pub(super) fn note_awaited(slots: &[OwnerSlot], list: &LatchedBucket<'_>, request: &Request) -> bool {
     let membership = &slots[usize::from(request.owner.0)].membership;
-    if membership.family.load(Ordering::Relaxed) != 0
-        && list.iter().any(|other| {
-            other.waiting.get() && other.name.get() == request.name.get() && are_kin(slots, other.owner, request.owner)
-        })
-    {
+    let waits = |other: &Request| {
+        other.waiting.get() && other.name.get() == request.name.get() && are_kin(slots, other.owner, request.owner)
+    };
+    let is_awaited = membership.family.load(Ordering::Relaxed) != 0 && list.iter().any(waits);
+    if is_awaited {
         membership.awaited.store(true, Ordering::SeqCst);
     }
+    is_awaited
 }

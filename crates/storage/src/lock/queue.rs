@@ -77,14 +77,20 @@ impl<'a> LockRequestView<'a> {
         }
     }
 
-    /// Returns true if a lock of the requester, or of its family if `other` is a stranger, makes `other` wait.
+    /// Returns true if a lock of the requester makes `other` wait. If `other` is of another transaction, also locks of the
+    /// requester's family count, and its requests ahead of `other`.
     fn blocks(&self, list: &LatchedBucket<'_>, other: &Request) -> bool {
         let is_kin = family::are_kin(self.slots, self.owner, other.owner);
+        let mut is_ahead = true;
         list.iter().any(|mine| {
-            (mine.owner == self.owner || (!is_kin && family::are_kin(self.slots, self.owner, mine.owner)))
-                && mine.is_for(self.table, self.name)
-                && !mine.held.get().is_none()
-                && mine.holds().excludes(other.wants_beyond_held())
+            is_ahead &= !std::ptr::eq(mine, other);
+            if !mine.is_for(self.table, self.name) {
+                return false;
+            }
+            let of_family = !is_kin && family::are_kin(self.slots, self.owner, mine.owner);
+            let beyond = other.wants_beyond_held();
+            ((mine.owner == self.owner || of_family) && !mine.held.get().is_none() && mine.holds().excludes(beyond))
+                || (of_family && is_ahead && mine.waiting.get() && mine.wants().excludes(beyond))
         })
     }
 
@@ -129,15 +135,24 @@ pub(super) fn find_waiting<'a>(list: &'a LatchedBucket<'_>, owner: SlotId, name:
 }
 
 /// Grants all requests for `name` that can be granted, in order. Called after a lock was released. In the list, conversions
-/// precede new requests, so one pass is enough: a grant never unblocks an earlier request.
+/// precede new requests, so a grant never unblocks an earlier request, except one of the same family (see [`super::family`]):
+/// hence the further passes.
 pub(super) fn grant(slots: &[OwnerSlot], list: &LatchedBucket<'_>, name: LockName, wakes: &mut Wakes) {
-    for request in list.iter() {
-        if request.waiting.get() && request.name.get() == name && !LockRequestView::of(slots, request).is_blocked(list)
-        {
-            request.set_held(request.wants());
-            request.waiting.set(false);
-            family::note_awaited(slots, list, request);
-            wakes.push(request.owner, WaitOutcome::Granted);
+    loop {
+        let mut unblocks = false;
+        for request in list.iter() {
+            if request.waiting.get()
+                && request.name.get() == name
+                && !LockRequestView::of(slots, request).is_blocked(list)
+            {
+                request.set_held(request.wants());
+                request.waiting.set(false);
+                unblocks |= family::note_awaited(slots, list, request);
+                wakes.push(request.owner, WaitOutcome::Granted);
+            }
+        }
+        if !unblocks {
+            return;
         }
     }
 }

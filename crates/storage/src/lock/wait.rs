@@ -147,16 +147,16 @@ impl OwnerSlot {
         sparse.clear();
     }
 
-    /// Marks the owner as waiting. Called under the latch or mutex of the object that the owner waits for.
+    /// Marks the owner as waiting. Sequentially consistent, as the mark of a wound: see `epochs`. Called under the latch or mutex of the object that the owner waits for.
     pub(super) fn start_wait(&self, what: WaitsFor) {
         self.outcome.store(WaitOutcome::Waiting as u8, Ordering::Relaxed);
         match what {
-            WaitsFor::Nothing => self.waits_for.store(NOTHING, Ordering::Release),
+            WaitsFor::Nothing => self.waits_for.store(NOTHING, Ordering::SeqCst),
             WaitsFor::Record(name) => {
                 self.waits_for_name.store(name.0, Ordering::Relaxed);
-                self.waits_for.store(RECORD, Ordering::Release);
+                self.waits_for.store(RECORD, Ordering::SeqCst);
             }
-            WaitsFor::Table(table) => self.waits_for.store(table, Ordering::Release),
+            WaitsFor::Table(table) => self.waits_for.store(table, Ordering::SeqCst),
         }
     }
 
@@ -167,7 +167,7 @@ impl OwnerSlot {
 
     /// Returns the object that the owner waits for. The value may be stale.
     pub(super) fn waits_for(&self) -> WaitsFor {
-        match self.waits_for.load(Ordering::Acquire) {
+        match self.waits_for.load(Ordering::SeqCst) {
             NOTHING => WaitsFor::Nothing,
             RECORD => WaitsFor::Record(LockName(self.waits_for_name.load(Ordering::Relaxed))),
             table => WaitsFor::Table(table),

@@ -337,16 +337,21 @@ impl<'db> Txn<'db> {
         let engine = self.engine;
         let state = self.slot.state();
         let change = engine.structure_change(state.id);
-        let mut referenced = |key: &[u8]| engine.locks.is_referenced(engine.locks.names.of(index.id(), key));
+        let (owner, rec) = (&state.owner, &mut state.rec);
+        let mut referenced = |key: &[u8]| {
+            // The locks of settled epochs may be replaced by a table lock meanwhile, which is taken before they are released.
+            engine.locks.is_referenced(engine.locks.names.of(index.id(), key))
+                || owner.family_writes_unnamed(index.lock_table)
+        };
         let leaf = index.tree().leaf(&engine.pool, key)?;
         let mut gone = 0;
         let nearly_empty;
         // Under a table lock the transaction's own ghosts, which a rollback needs, cannot be distinguished from ghosts
         // that no transaction needs.
-        let may_go = !state.owner.writes_unnamed(index.lock_table);
+        let may_go = !owner.writes_unnamed(index.lock_table) && !owner.family_writes_unnamed(index.lock_table);
         if leaf.page().ghosts() > 0 && may_go {
             let Some(mut leaf) = leaf.upgrade() else { return Ok(0) };
-            gone = index.tree().purge(change, &mut state.rec, &mut leaf, &mut referenced)?;
+            gone = index.tree().purge(change, rec, &mut leaf, &mut referenced)?;
             nearly_empty = leaf.page().used_bytes() < PAGE_SIZE / 8;
             if gone == 0 {
                 leaf.release_unchanged();
@@ -356,7 +361,7 @@ impl<'db> Txn<'db> {
             drop(leaf);
         }
         if nearly_empty {
-            let (limits, rec) = (MergeLimits::PASSING, &mut state.rec);
+            let limits = MergeLimits::PASSING;
             index.tree().merge(&mut Merger { change, rec, limits, waits: true, referenced: &mut referenced }, key)?;
         }
         Ok(gone)

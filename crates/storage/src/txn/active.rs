@@ -233,9 +233,13 @@ impl Slots {
                 .is_ok()
     }
 
-    /// Returns the first record of the slot's transaction, or `Lsn::ZERO` if it has none.
+    /// Returns the first record of the slot's transaction and its members, or `Lsn::ZERO` if it has none.
     pub(crate) fn first_record(&self, slot: SlotId) -> Lsn {
-        self.place(usize::from(slot.0)).map_or(Lsn::ZERO, |slot| Lsn(slot.first.load(Ordering::Acquire)))
+        let first = |slot: SlotId| {
+            let place = self.place(usize::from(slot.0));
+            place.map(|slot| Lsn(slot.first.load(Ordering::Acquire))).filter(|first| *first != Lsn::ZERO)
+        };
+        self.locks.kin_of(slot).chain([slot]).filter_map(first).min().unwrap_or(Lsn::ZERO)
     }
 
     /// Returns the transactions that have appended records but not their last record. Transactions that begin during the

@@ -48,7 +48,10 @@ impl<'db> Txn<'db> {
 
     /// Makes the transaction a member of a family, for epochs on thread number `thread` of its loop.
     pub(crate) fn join(&mut self, head: FamilyHead, thread: usize) {
-        self.slot.state().owner.join(head.slot, thread as u32);
+        let state = self.slot.state();
+        // A savepoint of an earlier loop is one of another transaction.
+        state.sequence += 1;
+        state.owner.join(head.slot, thread as u32);
     }
 
     /// Returns true if the transaction is a member of a family.
@@ -148,11 +151,15 @@ impl<'db> Txn<'db> {
 
     /// Releases the locks and the slots of all members, whose changes have been committed or undone.
     pub(super) fn end_members(&mut self, committed: bool) {
-        for mut member in std::mem::take(&mut self.members) {
-            member.ended = true;
+        let mut members = std::mem::take(&mut self.members);
+        // Whatever happens below, no member is rolled back when it is dropped.
+        members.iter_mut().for_each(|member| member.ended = true);
+        for mut member in members {
             member.reserved.release(&member.engine.pool);
-            // A member may have announced a record and then written none.
-            member.slot.ended();
+            if member.slot.peek().last == Lsn::ZERO {
+                // The member may have announced a record and then written none.
+                member.slot.ended();
+            }
             member.slot.state().owner.release_all();
             if member.slot.peek().handled_large {
                 member.free_chains(committed);

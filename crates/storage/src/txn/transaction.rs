@@ -266,7 +266,8 @@ impl<'db> Txn<'db> {
         engine.log.set_undo_bytes(state.id, owed.saturating_sub(undone.owed + shorter));
         state.last = undone.last_in_effect;
         if state.handled_large {
-            state.chains.undone(savepoint);
+            // Not the savepoint, which may be a position of another member's record.
+            state.chains.undone(undone.last_in_effect);
         }
         self.slot.advance(undone.last_in_effect);
         if undone.last_in_effect == Lsn::ZERO && victim.last != Lsn::ZERO {

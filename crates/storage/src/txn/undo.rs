@@ -64,7 +64,8 @@ pub(crate) fn roll_back(
     let mut at = rollback.victim.last;
     // Number of sections of the record at `at` that remain to be undone; 0 for all.
     let mut remaining = 0;
-    while at > savepoint {
+    // A record that has been undone in part is undone completely: the result names whole records.
+    while at > savepoint || remaining != 0 {
         let record = records.read(at)?;
         let next = match RecordKind::from(record.kind) {
             Some(RecordKind::Data) => {
