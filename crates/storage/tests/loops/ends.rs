@@ -177,3 +177,29 @@ fn a_loop_with_too_few_transactions_runs_on_those_it_gets_or_says_so() {
     tx.commit().unwrap();
     assert_eq!(all(&db.begin().unwrap()).len(), 200);
 }
+
+/// Regression test: members removed the ghosts of rows that their transaction had deleted under a lock on the table, so that
+/// they could not be restored.
+#[test]
+fn members_leave_the_rows_that_their_transaction_has_deleted() {
+    for locks in [false, true] {
+        let db = database(3);
+        db.transact(|tx| (0..2000).try_for_each(|n| tx.put(&NUMBERS, &(2 * n), &n))).unwrap();
+        let mut tx = db.begin().unwrap();
+        if locks {
+            tx.lock_table(&NUMBERS, TableLock::Exclusive).unwrap();
+        }
+        for n in 0..1000 {
+            tx.delete(&NUMBERS, &(4 * n)).unwrap();
+        }
+        // Members delete too, in enough epochs for an escalation, and fill the leaves.
+        let delete = |tx: &mut Transaction<'_>, n: &u64| tx.delete(&NUMBERS, &(4 * n + 2)).map(drop);
+        tx.in_order(0..500_u64, delete, |()| ()).unwrap();
+        let fill =
+            |tx: &mut Transaction<'_>, n: &u64| (0..8).try_for_each(|m| tx.put(&NUMBERS, &(16 * n + 2 * m + 1), n));
+        tx.in_order(0..250_u64, fill, |()| ()).unwrap();
+        tx.rollback().unwrap();
+        assert!(all(&db.begin().unwrap()).into_iter().eq((0..2000).map(|n| (2 * n, n))), "{locks}");
+        db.close().unwrap();
+    }
+}
