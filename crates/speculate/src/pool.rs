@@ -100,19 +100,24 @@ impl Pool {
         if self.threads.is_empty() {
             return job(0);
         }
+        self.forget_panic();
+        self.shared.running.store(self.threads.len(), Ordering::Relaxed);
+        // A thread calls the closure only between its load of `jobs` and its decrement of `running`, for which the guard waits.
+        self.run_with_threads(job, false, JoinGuard(&self.shared));
+    }
+
+    /// Announces the job, runs it on the calling thread, and drops `ended`. A panic of any thread is resumed. Dropping `ended`
+    /// ends the other threads' use of the closure: it returns when no thread calls the closure and none will.
+    fn run_with_threads(&self, job: &(dyn Fn(usize) + Sync), is_invitation: bool, ended: impl Drop) {
         let job_of_any_lifetime: *const (dyn Fn(usize) + Sync + '_) = job;
-        // SAFETY: only the lifetime changes. A thread calls the closure only between its load of `jobs` and its decrement
-        // of `running`, and this function returns or unwinds only after `running` has reached 0 (`JoinGuard`), so the
+        // SAFETY: only the lifetime changes. This function returns or unwinds only after `ended` has been dropped, so the
         // closure outlives each call.
         let job_static = unsafe {
             std::mem::transmute::<*const (dyn Fn(usize) + Sync + '_), *const (dyn Fn(usize) + Sync + 'static)>(
                 job_of_any_lifetime,
             )
         };
-        self.forget_panic();
-        self.shared.running.store(self.threads.len(), Ordering::Relaxed);
-        self.announce(Job(job_static), false);
-        let ended = JoinGuard(&self.shared);
+        self.announce(Job(job_static), is_invitation);
         job(0);
         drop(ended);
         let panic = self.shared.panic.lock().take();
@@ -138,41 +143,13 @@ impl Pool {
     /// before the calling thread has finished. Returns after all threads that have begun the job have finished it: a thread
     /// that does not run delays nobody. Panics as for [`Pool::broadcast`].
     pub(crate) fn invite(&mut self, job: &(dyn Fn(usize) + Sync)) {
-        /// Closes the job and waits for the threads that have begun it.
-        struct CloseGuard<'a>(&'a Shared);
-
-        impl Drop for CloseGuard<'_> {
-            fn drop(&mut self) {
-                let mut guests = self.0.guests.fetch_and(!OPEN, Ordering::AcqRel) & !OPEN;
-                let mut spin = Spin::default();
-                while guests != 0 {
-                    spin.pause();
-                    guests = self.0.guests.load(Ordering::Acquire);
-                }
-            }
-        }
-
         if self.threads.is_empty() || !self.is_here() {
             return job(0);
         }
-        let job_of_any_lifetime: *const (dyn Fn(usize) + Sync + '_) = job;
-        // SAFETY: only the lifetime changes. A thread calls the closure only between its increment of `guests`, which fails
-        // unless `OPEN` is set, and its decrement. This function returns or unwinds only after `OPEN` is clear and `guests`
-        // is 0 (`CloseGuard`), so the closure outlives each call.
-        let job_static = unsafe {
-            std::mem::transmute::<*const (dyn Fn(usize) + Sync + '_), *const (dyn Fn(usize) + Sync + 'static)>(
-                job_of_any_lifetime,
-            )
-        };
         self.forget_panic();
-        self.announce(Job(job_static), true);
-        let ended = CloseGuard(&self.shared);
-        job(0);
-        drop(ended);
-        let panic = self.shared.panic.lock().take();
-        if let Some(panic) = panic {
-            resume_unwind(panic);
-        }
+        // A thread calls the closure only between its increment of `guests`, which fails unless `OPEN` is set, and its
+        // decrement. The guard clears `OPEN` and waits until `guests` is 0.
+        self.run_with_threads(job, true, CloseGuard(&self.shared));
     }
 
     /// Drops the panic of another thread that is left from an earlier job, in which the calling thread has panicked as well.
@@ -213,6 +190,20 @@ impl Drop for Pool {
             thread.thread().unpark();
             // Joining returns no panic, because a thread catches the panics of its jobs.
             let _ = thread.join();
+        }
+    }
+}
+
+/// Guard that, on drop, closes the invitation and waits for the threads that have begun its job.
+struct CloseGuard<'a>(&'a Shared);
+
+impl Drop for CloseGuard<'_> {
+    fn drop(&mut self) {
+        let mut guests = self.0.guests.fetch_and(!OPEN, Ordering::AcqRel) & !OPEN;
+        let mut spin = Spin::default();
+        while guests != 0 {
+            spin.pause();
+            guests = self.0.guests.load(Ordering::Acquire);
         }
     }
 }

@@ -210,8 +210,7 @@ impl<'db> Transaction<'db> {
             Ok(()) => Ok(()),
             Err(InPlaceError::Store(Failure::Body(error))) => Err(error),
             Err(InPlaceError::Store(Failure::Victim(table))) => {
-                self.set_victim(&table);
-                Err(TxnError::Deadlock { table }.into())
+                Ok(self.record_victim(Err(TxnError::Deadlock { table }))?)
             }
             Err(InPlaceError::Store(Failure::Broken(error))) => {
                 self.txn.get_mut().give_up();

@@ -293,7 +293,8 @@ impl Options {
     }
 
     /// Sets the number of threads of a loop ([`Transaction::in_order`](crate::Transaction::in_order)), with the thread that
-    /// calls it. The others are started at the first loop. Default: the number of cores. Maximum: 64.
+    /// calls it. The others are started at the first loop. Default: the number of cores. Other numbers than 1 to 64
+    /// become the nearest of these.
     #[must_use]
     pub fn loop_threads(mut self, threads: usize) -> Options {
         self.loop_threads = Some(threads.clamp(1, 64));

@@ -110,11 +110,6 @@ impl<'db> Transaction<'db> {
         self.victim.get().cloned()
     }
 
-    /// Records that the transaction became a deadlock victim in a loop, in this table.
-    pub(super) fn set_victim(&self, table: &Arc<str>) {
-        self.victim.get_or_init(|| Arc::clone(table));
-    }
-
     /// Returns true if the transaction is a deadlock victim: roll it back, then run it again.
     pub fn is_victim(&self) -> bool {
         self.victim.get().is_some()

@@ -251,7 +251,7 @@ impl Detector {
             });
             // Whoever waits for an owner waits for all waits of the owner's family. Those of the requester's family were
             // searched when they began.
-            for kin in locks.kin_of(owner).filter(|kin| at != 0 && locks.slot(*kin).waits_for() != WaitsFor::Nothing) {
+            for kin in locks.waiting_kin_of(owner).filter(|_| at != 0) {
                 if !std::mem::replace(&mut self.visited[usize::from(kin.0)], true) {
                     self.frontier.push((kin, self.frontier[at].1));
                 }

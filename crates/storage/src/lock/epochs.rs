@@ -5,7 +5,7 @@ use super::family::{Kinship, are_kin, kinship};
 use super::membership::{Membership, OpenEpoch};
 use super::mode::{GapMode, KeyMode, RecordMode, TableMode};
 use super::name::{LockName, Prefix};
-use super::owner::{Attempt, IfBlocked, LockOwner};
+use super::owner::LockOwner;
 use super::queue::{self, LockRequestView};
 use super::request::Request;
 use super::sync::Ordering;
@@ -21,12 +21,6 @@ impl LockTable {
         &self.slot(owner).membership
     }
 
-    /// Returns true if another owner in the family of `owner` may write any record of `table` without a record lock.
-    fn kin_write_unnamed(&self, owner: SlotId, table: u32) -> bool {
-        self.membership(owner).family.load(Ordering::Relaxed) != 0
-            && self.kin_of(owner).any(|other| self.slot(other).mode(table) == TableMode::X)
-    }
-
     /// Makes `owner` the transaction of a family, which is named after its slot.
     pub(crate) fn found_family(&self, owner: SlotId) {
         self.membership(owner).family.store(u32::from(owner.0) + 1, Ordering::Relaxed);
@@ -40,14 +34,19 @@ impl LockTable {
 
     /// Iterates over all owners of the family of `owner`, without `owner` itself.
     pub(crate) fn kin_of(&self, owner: SlotId) -> impl Iterator<Item = SlotId> {
-        let used = self.used.load(Ordering::Acquire);
+        let has_family = self.membership(owner).family.load(Ordering::Relaxed) != 0;
+        let used = if has_family { self.used.load(Ordering::Acquire) } else { 0 };
         (0..used).map(|slot| SlotId(slot as u16)).filter(move |&other| are_kin(&self.slots, owner, other))
+    }
+
+    /// As [`LockTable::kin_of`], but only the owners that wait.
+    pub(super) fn waiting_kin_of(&self, owner: SlotId) -> impl Iterator<Item = SlotId> {
+        self.kin_of(owner).filter(|kin| self.slot(*kin).waits_for() != WaitsFor::Nothing)
     }
 
     /// Returns true if a table mode of another owner in the family of `owner` excludes `mode`.
     pub(super) fn kin_exclude(&self, table: u32, owner: SlotId, mode: TableMode) -> bool {
-        self.membership(owner).family.load(Ordering::Relaxed) != 0
-            && self.kin_of(owner).any(|other| !self.slot(other).mode(table).compatible(mode))
+        self.kin_of(owner).any(|other| !self.slot(other).mode(table).compatible(mode))
     }
 
     /// Wounds the epoch of `member`, with the later epochs of its thread, and ends their waits.
@@ -95,15 +94,14 @@ impl LockOwner {
     pub(crate) fn join(&mut self, parent: SlotId, thread: u32) {
         let membership = &self.shared().membership;
         membership.thread.store(thread, Ordering::Relaxed);
-        membership.wounded.store(false, Ordering::Relaxed);
-        membership.awaited.store(false, Ordering::Relaxed);
-        membership.open.store(0, Ordering::Relaxed);
+        membership.close();
         membership.family.store(u32::from(parent.0) + 1, Ordering::Relaxed);
     }
 
     /// As [`LockOwner::writes_unnamed`], for the other owners of the family.
     pub(crate) fn family_writes_unnamed(&self, table: u32) -> bool {
-        self.locks.kin_write_unnamed(self.slot, table)
+        // Only a lock for writing the whole table excludes this intention.
+        self.locks.kin_exclude(table, self.slot, TableMode::IS)
     }
 
     /// Ends the owner's membership in its family. All other owners of the family have ended, or the owner holds no locks.
@@ -118,7 +116,7 @@ impl LockOwner {
 
     #[cold]
     fn forget_epochs(&mut self) {
-        self.shared().membership.open.store(0, Ordering::Relaxed);
+        self.shared().membership.close();
         self.epoch = 0;
     }
 
@@ -155,16 +153,13 @@ impl LockOwner {
                 continue;
             }
             if records >= self.usage(table).escalate_at {
-                let of_table = self.arena.iter().filter(|r| !r.is_free() && r.table.get() == table);
-                let writes = of_table.into_iter().any(|r| r.held.get().key() >= KeyMode::U);
-                lock(table, if writes { TableMode::X } else { TableMode::S });
-                let step = self.locks.options.escalate_at;
-                self.usage(table).escalate_at = records + step;
-                self.refresh_limit(table);
+                lock(table, self.escalation_mode(table));
+                self.postpone_escalation(table);
             }
             let mode = self.locks.slot(head).mode(table);
             if mode.is_strong() {
-                self.release_settled(table, mode);
+                self.release_covered(table, mode);
+                self.postpone_escalation(table);
             }
         }
     }
@@ -174,35 +169,9 @@ impl LockOwner {
         usage.map_or(0, |usage| usage.records)
     }
 
-    /// Releases the record locks in `table` that a lock on the table in `mode` makes unnecessary.
-    fn release_settled(&mut self, table: u32, mode: TableMode) {
-        let is_covered = |held: RecordMode| mode == TableMode::X || held.key() <= KeyMode::S;
-        let of_table = self.arena.iter().filter(|r| !r.is_free() && r.table.get() == table);
-        let positions: Vec<u32> =
-            of_table.filter(|r| !r.held.get().is_insert() && is_covered(r.held.get())).map(|r| r.position).collect();
-        for position in positions {
-            self.release_at(position);
-        }
-        let step = self.locks.options.escalate_at;
-        let usage = self.usage(table);
-        usage.escalate_at = usage.records + step;
-        self.refresh_limit(table);
-    }
-
-    /// Locks a table for the members of the family, if no other transaction prevents it.
-    pub(crate) fn try_lock_for_family(&mut self, table: u32, mode: TableMode) {
-        if matches!(self.attempt_table(table, mode, IfBlocked::GiveUp), Attempt::Done(_)) {
-            self.shared().counters.escalations.increment();
-            self.locks.tables.of(table).counters.escalations.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
     /// Ends the epochs of the owner in a loop. The last one is settled, or rolled back and does not run again.
     pub(crate) fn end_epochs(&mut self) {
-        let membership = &self.shared().membership;
-        membership.open.store(0, Ordering::SeqCst);
-        membership.wounded.store(false, Ordering::SeqCst);
-        membership.awaited.store(false, Ordering::SeqCst);
+        self.shared().membership.close();
     }
 
     /// Returns true if the owner runs an epoch that is not settled.
@@ -243,7 +212,7 @@ impl LockOwner {
         self.former = former;
         self.former.clear();
         // A request of the family that has passed one of another transaction because of a released lock now waits behind it.
-        for kin in self.locks.kin_of(self.slot).filter(|kin| self.locks.slot(*kin).waits_for() != WaitsFor::Nothing) {
+        for kin in self.locks.waiting_kin_of(self.slot) {
             self.locks.resolve_deadlocks(kin);
         }
         self.shared().membership.wounded.store(false, Ordering::SeqCst);

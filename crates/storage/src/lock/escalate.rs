@@ -19,14 +19,8 @@ impl LockOwner {
     /// unnecessary.
     #[inline]
     pub(crate) fn covers(&self, table: u32, key: KeyMode, gap: bool) -> bool {
-        let allows = |mode: TableMode| match mode {
-            TableMode::X => true,
-            // A gap lock only excludes inserts by other owners, and S and SIX on the table exclude these inserts too.
-            TableMode::S | TableMode::SIX => key <= KeyMode::S,
-            _ => false,
-        };
         debug_assert!(gap || key != KeyMode::None);
-        allows(self.mode(table))
+        covers_records(self.mode(table), key)
     }
 
     /// Returns true if the owner may write any record of `table` without a record lock. The records that the owner has
@@ -72,37 +66,63 @@ impl LockOwner {
 
     fn escalate(&mut self, table: u32) {
         crate::base::latches::assert_none_held("the escalation of locks");
-        let writes =
-            self.arena.iter().any(|r| !r.is_free() && r.table.get() == table && r.held.get().key() >= KeyMode::U);
-        let mode = if writes { TableMode::X } else { TableMode::S };
+        let mode = self.escalation_mode(table);
         // An attempt to lock the whole table ignores an owner that has no intention on the table, and does not see the
         // record locks of such an owner.
         // The locks of an epoch must stay visible to the other epochs of its loop.
-        if self.mode(table) != TableMode::None
-            && !self.is_in_epoch()
-            && matches!(self.attempt_table(table, mode, IfBlocked::GiveUp), Attempt::Done(_))
-        {
-            self.release_covered(table);
+        if self.mode(table) != TableMode::None && !self.is_in_epoch() && self.try_escalate_to(table, mode) {
+            self.release_covered(table, self.mode(table));
+        }
+        self.postpone_escalation(table);
+    }
+
+    /// Returns the weakest table mode that covers all record locks of the owner in `table`.
+    pub(super) fn escalation_mode(&self, table: u32) -> TableMode {
+        let writes =
+            self.arena.iter().any(|r| !r.is_free() && r.table.get() == table && r.held.get().key() >= KeyMode::U);
+        if writes { TableMode::X } else { TableMode::S }
+    }
+
+    /// Locks the whole `table` in `mode`, unless another owner's lock prevents it. Returns true if it is locked.
+    pub(crate) fn try_escalate_to(&mut self, table: u32, mode: TableMode) -> bool {
+        let is_locked = matches!(self.attempt_table(table, mode, IfBlocked::GiveUp), Attempt::Done(_));
+        if is_locked {
             self.shared().counters.escalations.increment();
             self.locks.tables.of(table).counters.escalations.fetch_add(1, Ordering::Relaxed);
         }
+        is_locked
+    }
+
+    /// Makes the next attempt to escalate due when the owner has as many more record locks in `table` as for the first one.
+    pub(super) fn postpone_escalation(&mut self, table: u32) {
         let step = self.locks.options.escalate_at;
         let usage = self.usage(table);
         usage.escalate_at = usage.records + step;
         self.refresh_limit(table);
     }
 
-    /// Releases the record locks in `table` that the table lock makes unnecessary.
-    fn release_covered(&mut self, table: u32) {
+    /// Releases the record locks in `table` that a lock on the table in `mode` makes unnecessary.
+    pub(super) fn release_covered(&mut self, table: u32, mode: TableMode) {
         let all: Vec<u32> = self
             .arena
             .iter()
             .filter(|r| !r.is_free() && r.table.get() == table && !r.held.get().is_insert())
-            .filter(|r| self.covers(table, r.held.get().key(), true))
+            .filter(|r| covers_records(mode, r.held.get().key()))
             .map(|r| r.position)
             .collect();
         for position in all {
             self.release_at(position);
         }
+    }
+}
+
+/// Returns true if a table lock in `mode` makes a record lock on `key`, and on the gap below it, unnecessary.
+#[inline]
+fn covers_records(mode: TableMode, key: KeyMode) -> bool {
+    match mode {
+        TableMode::X => true,
+        // A gap lock only excludes inserts by other owners, and S and SIX on the table exclude these inserts too.
+        TableMode::S | TableMode::SIX => key <= KeyMode::S,
+        _ => false,
     }
 }

@@ -1,7 +1,7 @@
 //! The place of an owner in a family: see `family`.
 
 use super::mode::GapMode;
-use super::sync::{AtomicBool, AtomicU32, AtomicU64};
+use super::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Place of an owner in a family.
 #[derive(Default)]
@@ -17,6 +17,15 @@ pub(super) struct Membership {
     pub(super) wounded: AtomicBool,
     /// True if an owner of the family may wait until the epoch is settled.
     pub(super) awaited: AtomicBool,
+}
+
+impl Membership {
+    /// Ends the last epoch, with the marks that concern it.
+    pub(super) fn close(&self) {
+        self.open.store(0, Ordering::SeqCst);
+        self.wounded.store(false, Ordering::SeqCst);
+        self.awaited.store(false, Ordering::SeqCst);
+    }
 }
 
 /// An epoch that is not settled: its place in the order of the loop, and its number among the epochs of its owner.

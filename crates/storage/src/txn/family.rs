@@ -67,7 +67,7 @@ impl<'db> Txn<'db> {
     /// Replaces locks of the member's settled epochs by table locks of its transaction `head`, as an escalation.
     pub(crate) fn escalate_settled(&mut self, slot: SlotId, head: &Mutex<&mut Txn<'_>>) {
         self.slot.state().owner.escalate_settled(slot, |table, mode| {
-            head.lock().slot.state().owner.try_lock_for_family(table, mode);
+            head.lock().slot.state().owner.try_escalate_to(table, mode);
         });
     }
 

@@ -277,7 +277,7 @@ impl<'db> Txn<'db> {
     }
 
     /// Reports to the log and to checkpoints that no record of the transaction is in effect any more.
-    pub(super) fn end_rollback(&mut self, victim: &Victim) -> Result<(), StorageError> {
+    fn end_rollback(&mut self, victim: &Victim) -> Result<(), StorageError> {
         self.slot.ending(self.slot.peek().txn);
         let state = self.slot.state();
         state.rec.begin(RecordKind::End, victim.slot, victim.last);
@@ -299,10 +299,7 @@ impl<'db> Txn<'db> {
     fn roll_back_all(&mut self) -> Result<Lsn, StorageError> {
         self.ended = true;
         let mut result = Ok(self.engine.log.tail());
-        if self.slot.peek().last == Lsn::ZERO && self.members.is_empty() {
-            // The transaction may have announced a record for which the log had no space.
-            self.slot.ended();
-        } else {
+        if self.slot.peek().last != Lsn::ZERO || !self.members.is_empty() {
             if is_mutant(Mutant::ReleaseBeforeUndo) {
                 self.slot.state().owner.release_all();
             }
@@ -314,6 +311,7 @@ impl<'db> Txn<'db> {
             }
         }
         if self.slot.peek().last == Lsn::ZERO {
+            // The transaction may have announced a record for which the log had no space.
             self.slot.ended();
         }
         self.end_members(false);

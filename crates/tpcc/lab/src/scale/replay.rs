@@ -420,6 +420,7 @@ impl Simulation {
             Effect::TakeLatch { begin } => begin.map(|begin| begin as usize),
             _ => None,
         };
+        let takes = matches!(step.effect, Effect::TakeLatch { .. });
         let latch = self.latches.entry(address).or_default();
         if latch.holder == Some(fiber) {
             return None;
@@ -435,7 +436,6 @@ impl Simulation {
             && self.fibers[fiber].again < MOST_AGAIN
         {
             // The section begins again, after the line with the changed version has come.
-            let takes = matches!(step.effect, Effect::TakeLatch { .. });
             let operation = if takes { self.failed_attempt } else { AccessKind::Read };
             let request = LineRequest { core, address, kind: step.class, operation, measured };
             let ready = self.transfers.access(request, now);
@@ -451,7 +451,6 @@ impl Simulation {
             fiber.again += 1;
             return Some(Some(ready.max(now + 1)));
         }
-        let takes = matches!(step.effect, Effect::TakeLatch { .. });
         let begins = begin == Some(at) || known.is_none();
         if is_held && (takes || begins) {
             self.cores[core].wait = Some((now, WaitCause::Latch(step.class)));
