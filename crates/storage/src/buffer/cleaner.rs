@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use super::BufferPool;
 use super::homes::Homes;
+use super::room::MIN_EVICTABLE;
 use super::write::BATCH;
 use crate::base::error::StorageError;
 use crate::base::hook::{BlockReason, WaitToken};
@@ -137,7 +138,9 @@ impl BufferPool {
         let (mut short, mut moved) = (false, false);
         for shard in &self.shards {
             let mut shard = shard.lock();
-            moved |= self.evict_clean(&mut shard, self.reserve_high, EXAMINED_FRAMES);
+            if shard.policy.evictable() >= MIN_EVICTABLE {
+                moved |= self.evict_clean(&mut shard, self.reserve_high, EXAMINED_FRAMES);
+            }
             short |= shard.free.len() < self.reserve_high;
         }
         let pages = if short { self.write_victims(0, BATCH)? } else { 0 };

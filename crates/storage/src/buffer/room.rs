@@ -21,8 +21,9 @@ const EXAMINED_FRAMES: usize = 256;
 const WRITE_PAGES: usize = 32;
 /// Number of rounds without progress, with waits of up to 5 ms between them, after which the pool counts as exhausted.
 const ROUNDS: u32 = 200;
-/// Minimum number of clean pages for eviction in an instance that is closed to commits: more pages than one descent reads.
-const MIN_CLEAN: usize = 8;
+/// Number of pages of a shard below which other shards are preferred for eviction: more than one descent reads. The pages of
+/// a descent would otherwise evict each other without end.
+pub(super) const MIN_EVICTABLE: usize = 8;
 
 /// A frame without a page, which only the owner of this value can use. Dropping it returns the frame to the free list.
 #[derive(Debug)]
@@ -177,8 +178,7 @@ impl BufferPool {
     }
 
     /// Like [`BufferPool::take_frame`], for an instance that is closed to commits. Nothing is written any more, so pages
-    /// with changes keep their frames. Clean pages are evicted while at least [`MIN_CLEAN`] exist. With fewer, the pages
-    /// of one descent would evict each other without end.
+    /// with changes keep their frames. Clean pages are evicted while the whole pool has at least [`MIN_EVICTABLE`] of them.
     #[cold]
     fn take_frame_to_read(&self, hint: usize) -> Result<FreeFrame<'_>, StorageError> {
         self.shards.iter().for_each(|shard| shard.lock().policy.write_no_more());
@@ -190,7 +190,7 @@ impl BufferPool {
             }
             let mut moved = false;
             let evictable: usize = self.shards.iter().map(|shard| shard.lock().policy.evictable()).sum();
-            if evictable >= MIN_CLEAN
+            if evictable >= MIN_EVICTABLE
                 && let Some(free) = self.evict_one(hint, &mut moved)
             {
                 return Ok(free);
@@ -262,13 +262,21 @@ impl BufferPool {
         self.frame_count().saturating_sub(self.never_used.load(Ordering::Relaxed) as usize)
     }
 
-    /// Takes a frame by evicting a clean page, or takes a free frame of another shard. Sets `moved` if there was any
-    /// progress.
+    /// Takes a frame by evicting a clean page, or takes a free frame of another shard. Begins with the shard `hint`, or with
+    /// the shard that has the most pages if `hint` has fewer than [`MIN_EVICTABLE`]. Sets `moved` if there was any progress.
     pub(super) fn evict_one(&self, hint: usize, moved: &mut bool) -> Option<FreeFrame<'_>> {
-        for i in 0..self.shards.len() {
-            let shard = &self.shards[(hint + i) % self.shards.len()];
-            let mut shard = shard.lock();
-            *moved |= self.evict_clean(&mut shard, 1, EXAMINED_FRAMES);
+        let shards = self.shards.len();
+        let evictable = |shard: &usize| self.shards[*shard].lock().policy.evictable();
+        let hint = hint % shards;
+        let first = match evictable(&hint) {
+            MIN_EVICTABLE.. => hint,
+            _ => (0..shards).max_by_key(evictable).unwrap_or(hint),
+        };
+        for i in 0..shards {
+            let mut shard = self.shards[(first + i) % shards].lock();
+            if i == 0 || shard.policy.evictable() >= MIN_EVICTABLE {
+                *moved |= self.evict_clean(&mut shard, 1, EXAMINED_FRAMES);
+            }
             if let Some(index) = shard.free.pop() {
                 return Some(FreeFrame { pool: self, index });
             }

@@ -321,6 +321,56 @@ fn threads_with_homes_share_the_pool_out() {
     assert!(stats.evictions > 0 && stats.reads > 0, "{stats:?}");
 }
 
+/// Hook of one thread that acts as several tasks, one after the other.
+#[derive(Debug, Default)]
+struct OneOfSeveral {
+    inner: ThreadHook,
+    task: AtomicU64,
+}
+
+impl Hook for OneOfSeveral {
+    fn task(&self) -> u64 {
+        self.task.load(Ordering::Relaxed)
+    }
+
+    fn block(&self, token: &WaitToken, reason: BlockReason) {
+        self.inner.block(token, reason);
+    }
+
+    fn block_for(&self, token: &WaitToken, reason: BlockReason, limit: Duration) -> bool {
+        self.inner.block_for(token, reason, limit)
+    }
+
+    fn wake(&self, token: &WaitToken) {
+        self.inner.wake(token);
+    }
+}
+
+/// A task whose home shard has one frame for pages reads a page and the page below it, as a descent does: a miss of the
+/// second page begins the descent again. The two pages must not evict each other without end.
+#[test]
+fn pages_of_a_descent_stay_in_a_small_home() {
+    let hook = Arc::new(OneOfSeveral::default());
+    let sizes = PoolOptions { simulated: true, shard_frames: 32, home_chunk: 8, ..PoolOptions::new(64) };
+    let t = pool_under(hook.clone(), Arc::default(), PoolOptions { homes: FrameHomes::PerThread, ..sizes });
+    let _reserved = t.pool.reserve(7).unwrap();
+    hook.task.store(1, Ordering::Relaxed);
+    (1..200).for_each(|id| t.make(id, u64::from(id)));
+    t.pool.flush_all().unwrap();
+    hook.task.store(0, Ordering::Relaxed);
+    for parent in (1..100).step_by(2) {
+        let descent = || {
+            t.value(parent);
+            let found = t.pool.get(PageId(parent + 1)).is_some();
+            if !found {
+                t.pool.load(PageId(parent + 1)).unwrap();
+            }
+            found
+        };
+        assert!((0..20).any(|_| descent()), "pages {parent} and {} evict each other", parent + 1);
+    }
+}
+
 /// Checks that a reader's wait for a writer is counted for the index of the page.
 #[test]
 fn a_wait_for_a_latch_is_counted_for_the_index_of_its_page() {
