@@ -120,7 +120,7 @@ pub mod mutants {
 pub use epoch::Epoch;
 pub use error::{BuildError, LoopError, MOST_WORKERS, OptionsError};
 pub use governor::{Governor, Turn};
-pub use in_place::{DEPTH, InPlaceError, InPlaceStore, InPlaceThreads};
+pub use in_place::{DEPTH, InPlaceError, InPlaceStats, InPlaceStore, InPlaceThreads};
 pub use range::Change;
 pub use sites::Waiting;
 pub use speculator::{Committer, Forwarding, Options, Speculator, StayAwake};

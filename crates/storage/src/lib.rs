@@ -206,7 +206,7 @@ pub use db::copy::{Copied, Copying};
 pub use db::cursor::Cursor;
 pub use db::database::{Database, Stats};
 pub use db::memory::{LargePagesGiven, MemoryRegion};
-pub use db::options::{MIN_POOL_BYTES, Options};
+pub use db::options::{MAX_LOOP_THREADS, MIN_POOL_BYTES, Options};
 pub use db::owned::OwnedTransaction;
 pub use db::raw::{RawDatabase, RawReader, RawWriter};
 pub use db::remove::DatabaseFiles;

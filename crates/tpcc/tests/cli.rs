@@ -487,7 +487,7 @@ fn json_may_go_to_stdout() {
         (&["load", "--data", dir, "--json", "-"][..], "loaded    1 warehouse"),
         (&["run", "--data", dir, "--transactions", "500", "--preload", "off", "--json", "-"], "throughput"),
         (&["check", "--data", dir, "--structure", "--fingerprint", "--json", "-"], "12 of 12 conditions hold"),
-        (&["latency", "--data", dir, "--transactions", "30", "--json", "-"], "equal after all four ways"),
+        (&["latency", "--data", dir, "--transactions", "30", "--json", "-"], "equal after all five ways"),
         (&["index-fetch", "--threads", "2", "--fetches", "1000", "--json", "-"], "fetches   2000"),
     ] {
         let output = ends(0, summary, args);
@@ -656,7 +656,7 @@ fn a_transaction_ahead_of_itself_leaves_the_same_rows() {
         let args = ["latency", "--data", dir, "--mix", mix, "--transactions", "40", "--inject-violations", "0.05"];
         let args = [&args[..], more, &["--json", file.text()]].concat();
         let output = ends(0, "", &args);
-        assert!(String::from_utf8_lossy(&output.stdout).contains("equal after all four ways"), "{mix}");
+        assert!(String::from_utf8_lossy(&output.stdout).contains("equal after all five ways"), "{mix}");
         let json = file.json();
         assert_eq!(json["equal"], true, "{mix}");
         assert!(json["violations"].as_u64().unwrap() >= json["injected"].as_u64().unwrap());
@@ -664,6 +664,7 @@ fn a_transaction_ahead_of_itself_leaves_the_same_rows() {
         let [low, ratio, high] =
             ["ratio_low", "ratio", "ratio_high"].map(|key| json[key]["speculative"].as_f64().unwrap());
         assert!(low <= ratio && ratio <= high && low > 0.0, "{mix}: {low} {ratio} {high}");
+        assert!(json["ratio_to_announced"]["in_place"]["value"].as_f64().unwrap() > 0.0, "{mix}");
         if !["stock-level", "order-status"].contains(&mix) {
             assert_ne!(json["fingerprint"], before, "{mix} writes");
         }

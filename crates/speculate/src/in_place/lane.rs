@@ -50,6 +50,7 @@ impl<'o, 's, S: InPlaceStore, I: Iterator, R, T: FnMut(R)> Lane<'o, 's, S, I, R,
                 return self.roll_back_from(0);
             }
             if let Some(first) = self.epochs.iter().position(|epoch| self.order.store.is_wounded(epoch.name)) {
+                self.order.count_repeats(self.epochs.len() - first);
                 self.roll_back_from(first);
                 continue;
             }

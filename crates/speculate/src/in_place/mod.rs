@@ -89,10 +89,21 @@ pub enum InPlaceError<E> {
     NoMember,
 }
 
+/// Counters of loops.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct InPlaceStats {
+    /// Number of epochs that were settled.
+    pub epochs: u64,
+    /// Number of epochs that were rolled back to run again.
+    pub repeats: u64,
+}
+
 /// Threads that run loops in place, with the thread that calls them.
 pub struct InPlaceThreads {
     pool: Pool,
     threads: usize,
+    stats: InPlaceStats,
 }
 
 impl std::fmt::Debug for InPlaceThreads {
@@ -108,12 +119,17 @@ impl InPlaceThreads {
     /// [`BuildError::Thread`] if the operating system refuses a thread.
     pub fn new(threads: usize) -> Result<InPlaceThreads, BuildError> {
         let pool = Pool::new(threads.max(1) - 1).map_err(BuildError::Thread)?;
-        Ok(InPlaceThreads { pool, threads: threads.max(1) })
+        Ok(InPlaceThreads { pool, threads: threads.max(1), stats: InPlaceStats::default() })
     }
 
     /// Returns the number of threads, with the calling thread.
     pub fn threads(&self) -> usize {
         self.threads
+    }
+
+    /// Returns the counters of the loops since the last call.
+    pub fn take_stats(&mut self) -> InPlaceStats {
+        std::mem::take(&mut self.stats)
     }
 
     /// Runs a loop: `body` for each item, on any thread and perhaps more than once; then `then` with each result, in order.
@@ -137,6 +153,9 @@ impl InPlaceThreads {
     {
         let order = LoopOrder::new(store, items, then);
         self.pool.invite(&|thread| Lane::new(&order, thread).run(&body));
+        let InPlaceStats { epochs, repeats } = order.stats();
+        self.stats.epochs += epochs;
+        self.stats.repeats += repeats;
         match order.into_ending() {
             None => Ok(()),
             Some(LoopEnding::Error(error)) => Err(InPlaceError::Store(error)),

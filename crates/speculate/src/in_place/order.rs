@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crossbeam_utils::CachePadded;
 
-use super::InPlaceStore;
+use super::{InPlaceStats, InPlaceStore};
 use crate::quiet::discard;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -48,6 +48,8 @@ pub(super) struct LoopOrder<'s, S: InPlaceStore, I, R, T> {
     settled: CachePadded<AtomicU64>,
     /// Number of members that threads have.
     members: AtomicUsize,
+    /// Number of epochs that were rolled back to run again.
+    repeats: AtomicU64,
     /// True if there are no more items.
     over: AtomicBool,
     /// True if no more epochs begin, and those that are not settled are rolled back.
@@ -61,6 +63,7 @@ impl<'s, S: InPlaceStore, I: Iterator, R, T: FnMut(R)> LoopOrder<'s, S, I, R, T>
             progress: CachePadded::new(Mutex::new(Progress { items, open: VecDeque::new(), ending: None, then })),
             settled: CachePadded::default(),
             members: AtomicUsize::new(0),
+            repeats: AtomicU64::new(0),
             over: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
         }
@@ -186,6 +189,16 @@ impl<'s, S: InPlaceStore, I: Iterator, R, T: FnMut(R)> LoopOrder<'s, S, I, R, T>
         {
             drop_outcome(outcome);
         }
+    }
+
+    /// Counts epochs that were rolled back to run again.
+    pub(super) fn count_repeats(&self, epochs: usize) {
+        self.repeats.fetch_add(epochs as u64, Ordering::Relaxed);
+    }
+
+    /// Returns the counters of the loop.
+    pub(super) fn stats(&self) -> InPlaceStats {
+        InPlaceStats { epochs: self.settled(), repeats: self.repeats.load(Ordering::Relaxed) }
     }
 
     /// Ends the loop because a thread has no member, or because the store has failed.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::background::BackgroundServices;
 use super::files::{self, DirectoryContent, LogFront};
 use super::loop_threads::LoopThreads;
-use super::options::{MOST_POOL_BYTES, Options, cores};
+use super::options::{MAX_LOOP_THREADS, MOST_POOL_BYTES, Options, cores};
 use crate::base::arena::PageSize;
 use crate::base::asserting_hook::with_assertions;
 use crate::base::config::{Background, LargePages, LatchKind, Service};
@@ -222,7 +222,7 @@ impl Database {
             catalog,
             background,
             reruns: options.reruns,
-            loops: LoopThreads::new(options.loop_threads.unwrap_or_else(cores)),
+            loops: LoopThreads::new(options.loop_threads.unwrap_or_else(|| cores().min(MAX_LOOP_THREADS))),
             large_pages: options.large_pages,
             closed: Mutex::new(false),
             compacting: FairLock::new((), BlockReason::Room),
@@ -407,6 +407,7 @@ impl Database {
     pub fn stats(&self) -> Stats {
         let (log, pool, locks) = (self.engine.log.stats(), self.engine.pool.stats(), self.engine.locks.stats());
         let latches = self.engine.pool.latches().stats();
+        let (loop_epochs, loop_repeats) = self.loops.epochs_and_repeats();
         Stats {
             log_bytes: log.bytes,
             log_flushes: log.flushes,
@@ -427,6 +428,8 @@ impl Database {
             log_limit_bytes: self.engine.log.limit_bytes(),
             log_pauses: self.engine.log.pauses(),
             log_holder: self.background.checkpointer.holder_now(&self.engine),
+            loop_epochs,
+            loop_repeats,
         }
     }
 
@@ -559,6 +562,11 @@ pub struct Stats {
     /// Number of promotions refused because the process had no free reader words. The latches concerned were not
     /// promoted.
     pub latch_promotions_refused: u64,
+    /// Number of iterations that loops on several threads have run
+    /// ([`Transaction::in_order`](crate::Transaction::in_order)). Loops that panicked are not counted.
+    pub loop_epochs: u64,
+    /// Number of times that such an iteration was rolled back to run again.
+    pub loop_repeats: u64,
 }
 
 /// Returns the size of the redo pass: a worker for each core. An instance without threads of its own, or with simulated time,

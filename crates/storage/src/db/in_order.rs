@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use speculate::{InPlaceError, InPlaceStore, InPlaceThreads};
+use speculate::{InPlaceError, InPlaceStore};
 
 use super::database::Database;
 use super::transaction::Transaction;
@@ -186,11 +186,7 @@ impl<'db> Transaction<'db> {
                 Ok(())
             });
         }
-        let threads = db.loops.idle.lock().pop();
-        let mut threads = match threads {
-            Some(threads) => threads,
-            None => InPlaceThreads::new(db.loops.each).map_err(refused_thread)?,
-        };
+        let mut threads = db.loops.borrow().map_err(refused_thread)?;
         let txn = self.txn.get_mut();
         let head = txn.found_family();
         let members = Mutex::new(txn.take_members());
@@ -205,7 +201,7 @@ impl<'db> Transaction<'db> {
             txn.give_up();
         }
         let result = result.unwrap_or_else(|panic| resume_unwind(panic));
-        db.loops.idle.lock().push(threads);
+        db.loops.give_back(threads);
         match result {
             Ok(()) => Ok(()),
             Err(InPlaceError::Store(Failure::Body(error))) => Err(error),

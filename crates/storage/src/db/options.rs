@@ -91,6 +91,9 @@ pub(super) const MOST_POOL_BYTES: u64 = (1 << 28) * PAGE_SIZE as u64;
 /// Smallest buffer pool, in bytes.
 pub const MIN_POOL_BYTES: u64 = 1 << 20;
 
+/// Largest number of threads of a loop.
+pub const MAX_LOOP_THREADS: usize = 64;
+
 /// Sizes for test campaigns. Extreme sizes exercise rare cases: a log segment that ends during redo, a record that
 /// spans several reads of a log reader, locks that share a bucket.
 #[cfg(feature = "testing")]
@@ -293,11 +296,11 @@ impl Options {
     }
 
     /// Sets the number of threads of a loop ([`Transaction::in_order`](crate::Transaction::in_order)), with the thread that
-    /// calls it. The others are started at the first loop. Default: the number of cores. Other numbers than 1 to 64
-    /// become the nearest of these.
+    /// calls it. The others are started at the first loop. Default: the number of cores. Other numbers than 1 to
+    /// [`MAX_LOOP_THREADS`] become the nearest of these.
     #[must_use]
     pub fn loop_threads(mut self, threads: usize) -> Options {
-        self.loop_threads = Some(threads.clamp(1, 64));
+        self.loop_threads = Some(threads.clamp(1, MAX_LOOP_THREADS));
         self
     }
 

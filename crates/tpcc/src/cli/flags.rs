@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use speculate::MOST_WORKERS;
+use storage::MAX_LOOP_THREADS;
 
 pub(crate) use self::given::GivenFlags;
 #[cfg(feature = "lab")]
@@ -473,14 +473,14 @@ pub(crate) struct SchedulingFlags {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Speculation")]
 pub(crate) struct SpeculationFlags {
-    /// Run the loop of a transaction speculatively on several threads: on, off, or auto (if measured to be faster)
+    /// Run the loop of a transaction on several threads: on, off, or auto (if measured to be faster)
     ///
     /// The resulting rows are the same. Meant for short response times on cores that would be idle (TLS, TOCS 2008); with as
     /// many workers as cores it can only lose, which auto detects.
     #[arg(long, value_name = "on|off|auto", default_value = "off", hide_possible_values = true)]
     pub(crate) speculate: Speculate,
-    /// Threads of a speculative loop, for each worker, 1 to 256
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = number::<usize, 1, { MOST_WORKERS as i64 }>)]
+    /// Threads of a loop, for each worker, 1 to 64
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = number::<usize, 1, { MAX_LOOP_THREADS as i64 }>)]
     #[arg(allow_negative_numbers = true)]
     #[arg(hide_short_help = true)]
     pub(crate) epoch_workers: usize,

@@ -72,6 +72,10 @@ pub(crate) fn run(flags: RunFlags) -> Result<RunConfig, Error> {
             preload: access.preload.is_none_or(Switch::is_on),
             read_delay_us: access.read_delay_us.unwrap_or(0),
             team_size: scheduling.team_size(),
+            loop_threads: match flags.speculation.speculate {
+                Speculate::Off => 1,
+                Speculate::On | Speculate::Auto => flags.speculation.epoch_workers,
+            },
             ..with_latches(defaults, &access.latches)?
         },
         scheduling,

@@ -10,7 +10,7 @@ use super::runner::steps::StepsRunner;
 use super::runner::threads::ThreadsRunner;
 use super::{RunPlan, RunResult, Tick, pacing, run};
 use crate::engines::floor::Floor;
-use crate::engines::storage::ahead::AheadStore;
+use crate::engines::storage::in_order::LoopStore;
 use crate::engines::storage::store::Store;
 use crate::workload::engine::Engine;
 use crate::workload::loaded::Loaded;
@@ -47,12 +47,12 @@ pub fn run_threads(
     run_on_threads(store, loaded, plan, results, acks, look)
 }
 
-/// Runs `plan` on threads with speculative loops. The terminals are paced if `results` is given.
+/// Runs `plan` with loops on several threads. The terminals are paced if `results` is given.
 ///
 /// # Errors
 /// Those of [`run`].
-pub fn run_ahead(
-    store: &AheadStore<'_>,
+pub fn run_loops(
+    store: &LoopStore<'_>,
     loaded: &Loaded,
     plan: &RunPlan,
     results: Option<&DeliveryResults>,

@@ -81,7 +81,7 @@ fn write_run(to: &mut String, run: &model::Run, checked: Option<&Audit>) -> std:
     }
     if let Some(speculation) = &run.speculation {
         let shown: Vec<_> = speculation.shown().collect();
-        writeln!(to, "ahead     {}", shown.join(", "))?;
+        writeln!(to, "loops     {}", shown.join(", "))?;
     }
     if let Some(log) = &run.log {
         let rate = log.counters.bytes as f64 / 1e6 / run.measured_s.max(f64::MIN_POSITIVE);

@@ -120,17 +120,12 @@ counters! {
         ns: "ns", "Duration of the waits that ended, in all.", Wording::Hidden;
     }
 
-    /// Counters of speculation: loops that run ahead of their transaction.
+    /// Counters of loops that may run on several threads.
     SpeculationCounters {
-        ahead: "transactions", "Transactions whose loop ran ahead of them.", Wording::ValueName("ran ahead");
-        in_order: "transactions", "Transactions that ran in order.", Wording::ValueName("in order");
-        epochs: "epochs", "Epochs that committed.", Wording::Counted("epoch");
-        violations: "times", "Times that an epoch was rewound.", Wording::Counted("violation");
-        operations: "operations", "Operations of committed epochs.", Wording::Hidden;
-        rewound: "operations", "Operations that were done in vain.", Wording::Hidden;
-        rewound_ns: "ns", "Time of what was done in vain.", Wording::Hidden;
-        in_order_ns: "ns", "Time in which epochs held the token.", Wording::Hidden;
-        waited_ns: "ns", "Time in which threads waited for the token.", Wording::Hidden;
+        ahead: "transactions", "Transactions whose loop ran on several threads.", Wording::ValueName("on several threads");
+        in_order: "transactions", "Transactions that ran on one thread.", Wording::ValueName("on one");
+        epochs: "epochs", "Epochs of the loops.", Wording::Counted("epoch");
+        violations: "times", "Times that an epoch was rolled back to run again.", Wording::Counted("violation");
     }
 
     /// Counters of one kind of transaction.

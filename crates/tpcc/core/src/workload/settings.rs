@@ -219,6 +219,8 @@ pub struct StoreConfig {
     pub read_delay_us: u64,
     /// Maximum number of concurrent transactions of a worker.
     pub team_size: usize,
+    /// Number of threads of a transaction's loop that runs in place, with the thread of the transaction.
+    pub loop_threads: usize,
 }
 
 /// Scheduling of the transactions of a worker.
@@ -369,6 +371,7 @@ impl StoreConfig {
             page_checksums: true,
             read_delay_us: 0,
             team_size: 1,
+            loop_threads: 1,
         }
     }
 

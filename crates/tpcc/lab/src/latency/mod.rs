@@ -1,6 +1,6 @@
-//! Measures the time of one transaction in four ways: in order on one core, without and with announcing groups of rows; and
-//! with its loop run ahead by speculation, on one core and on several (after the TLS paper: Colohan, Ailamaki, Steffan,
-//! Mowry, TOCS 2008).
+//! Measures the time of one transaction in five ways: on one core, without and with announcing groups of rows; with its loop
+//! run ahead by speculation in buffers, on one core and on several; and with its loop in place on several cores (after the
+//! TLS paper: Colohan, Ailamaki, Steffan, Mowry, TOCS 2008).
 //!
 //! Each way is a variant with its own copy of the database in memory; all run the same inputs. The variants alternate in
 //! short blocks, so that disturbances of the machine affect all of them. At the end all copies must hold the same rows.
@@ -20,7 +20,7 @@ use speculate::{Committer, Dependence, Forwarding, Options, Stats};
 use self::simulation::{MeasuredMeans, Simulation, SimulationInput, TracedTransaction};
 use self::variant::{ExecutionMode, TrialInput, Variant};
 use crate::interval::Ratio;
-use tpcc_core::engines::storage::ahead::loops::TransactionLoop;
+use tpcc_core::engines::storage::in_order::TransactionLoop;
 use tpcc_core::engines::storage::store::Store;
 use tpcc_core::report::model::schema_of;
 use tpcc_core::workload::database::Database;
@@ -166,6 +166,8 @@ pub struct PerWay {
     pub tls_seq: f64,
     /// Speculation on several cores.
     pub speculative: f64,
+    /// The loop in place, on several cores.
+    pub in_place: f64,
 }
 
 /// A dependence between a read and a write, which caused violations.
@@ -193,6 +195,8 @@ pub struct AnnouncedRatios {
     pub tls_seq: AnnouncedRatio,
     /// Speculation on as many cores as there are workers.
     pub speculative: AnnouncedRatio,
+    /// The loop in place, on as many cores as there are workers.
+    pub in_place: AnnouncedRatio,
 }
 
 /// A ratio with its 95% interval.
@@ -244,6 +248,8 @@ pub struct LatencyReport {
     pub tls_seq: TrialTimes,
     /// Times of speculation on as many cores as there are workers.
     pub speculative: TrialTimes,
+    /// Times with the loop in place, on as many cores as there are workers, with announcing groups of rows.
+    pub in_place: TrialTimes,
     /// Ratio of the mean of each way to the mean of `sequential`.
     pub ratio: PerWay,
     /// Lower ends of 95% intervals of `ratio`.
@@ -283,7 +289,9 @@ const BLOCK_TRANSACTIONS: u64 = 10;
 /// Ratio of the number of measured blocks to the number of warm-up blocks, which are not measured.
 const WARM_UP_DIVISOR: u64 = 20;
 /// Number of measured variants.
-const VARIANTS: usize = 4;
+const VARIANTS: usize = 5;
+/// Number of the variant whose loop runs in place.
+const IN_PLACE: usize = 4;
 /// Number of additional variants whose loops are traced: on one worker and on two.
 const TRACED_VARIANTS: usize = 2;
 /// Approximate number of traces that are kept for each traced variant.
@@ -297,7 +305,11 @@ pub fn run(
     loaded: &Loaded,
 ) -> Result<LatencyReport, Error> {
     let stores = (0..plan.copies())
-        .map(|index| database.copy_in_memory(&StoreConfig { prefetch: index != 0, ..config.clone() }, None))
+        .map(|index| {
+            let loop_threads = if index == IN_PLACE as u64 { plan.epoch_workers } else { 1 };
+            let config = StoreConfig { prefetch: index != 0, loop_threads, ..config.clone() };
+            database.copy_in_memory(&config, None)
+        })
         .collect::<Result<Vec<_>, _>>()?;
     let measured = measure(plan, &stores, loaded)?;
     stores.into_iter().try_for_each(Database::close)?;
@@ -311,6 +323,7 @@ fn measure(plan: &LatencyPlan, stores: &[Store], loaded: &Loaded) -> Result<Late
         ExecutionMode::InOrder,
         ExecutionMode::Speculative(plan.options(1, 0.0), Speculate::On),
         ExecutionMode::Speculative(plan.options(plan.epoch_workers, plan.inject), plan.speculate),
+        ExecutionMode::InPlace,
         traced(1),
         traced(2),
     ];
@@ -380,10 +393,10 @@ fn measure(plan: &LatencyPlan, stores: &[Store], loaded: &Loaded) -> Result<Late
     let fork_join_us = variants[3].fork_join_us()?;
     let empty_loop_us = (variants[2].fork_join_us()?, fork_join_us);
     let prints = stores.iter().map(fingerprint).collect::<Result<Vec<_>, _>>()?;
-    let ratios = [1, 2, 3].map(|index| Ratio::of(&sums[index], &sums[0]));
+    let ratios = [1, 2, 3, IN_PLACE].map(|index| Ratio::of(&sums[index], &sums[0]));
     let per_way = |pick: fn(&Ratio) -> f64| {
-        let [sequential_prefetch, tls_seq, speculative] = ratios.each_ref().map(pick);
-        PerWay { sequential_prefetch, tls_seq, speculative }
+        let [sequential_prefetch, tls_seq, speculative, in_place] = ratios.each_ref().map(pick);
+        PerWay { sequential_prefetch, tls_seq, speculative, in_place }
     };
     let to_announced = |index: usize| {
         let Ratio { value, low, high } = Ratio::of(&sums[index], &sums[1]);
@@ -391,7 +404,7 @@ fn measure(plan: &LatencyPlan, stores: &[Store], loaded: &Loaded) -> Result<Late
     };
     let transactions = blocks * BLOCK_TRANSACTIONS;
     let us = |ns: u64| ns as f64 / 1e3 / transactions as f64;
-    let [sequential, sequential_prefetch, tls_seq, speculative] = times.each_ref().map(TimeHistogram::times);
+    let [sequential, sequential_prefetch, tls_seq, speculative, in_place] = times.each_ref().map(TimeHistogram::times);
     let simulation = plan.simulate.then(|| {
         let [one_worker, two_workers] = traces;
         let ahead = plan.speculate == Speculate::On;
@@ -424,10 +437,15 @@ fn measure(plan: &LatencyPlan, stores: &[Store], loaded: &Loaded) -> Result<Late
         sequential_prefetch,
         tls_seq,
         speculative,
+        in_place,
         ratio: per_way(|ratio| ratio.value),
         ratio_low: per_way(|ratio| ratio.low),
         ratio_high: per_way(|ratio| ratio.high),
-        ratio_to_announced: AnnouncedRatios { tls_seq: to_announced(2), speculative: to_announced(3) },
+        ratio_to_announced: AnnouncedRatios {
+            tls_seq: to_announced(2),
+            speculative: to_announced(3),
+            in_place: to_announced(IN_PLACE),
+        },
         epochs,
         violations,
         injected,

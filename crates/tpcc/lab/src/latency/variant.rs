@@ -5,8 +5,8 @@ use std::time::Instant;
 use speculate::{Dependence, LoopTrace, Options, Stats};
 
 use super::{LatencyMix, LatencyPlan};
-use tpcc_core::engines::storage::ahead::LoopSelector;
-use tpcc_core::engines::storage::ahead::loops::{Loops, TransactionLoop};
+use tpcc_core::engines::storage::ahead::loops::Loops;
+use tpcc_core::engines::storage::in_order::{self, LoopSelector, TransactionLoop};
 use tpcc_core::engines::storage::store::{Store, StoreError, StoreTransaction};
 use tpcc_core::workload::engine::OpenTransaction;
 use tpcc_core::workload::error::Error;
@@ -25,6 +25,8 @@ pub(super) enum ExecutionMode {
     InOrder,
     /// The loop of the transaction runs ahead by speculation, always or if the governor decides so.
     Speculative(Options, Speculate),
+    /// The loop of the transaction runs on several threads, in place.
+    InPlace,
 }
 
 /// Input of a transaction.
@@ -67,6 +69,8 @@ impl TrialInput {
 pub(super) struct Variant<'s> {
     store: &'s Store,
     speculation: Option<LoopSpeculation<'s>>,
+    /// The loop that runs in place, and the number of iterations of an epoch.
+    in_place: Option<(TransactionLoop, usize)>,
     out: LongOrderOutput,
     scratch: Scratch,
 }
@@ -82,15 +86,17 @@ struct LoopSpeculation<'s> {
 
 impl<'s> Variant<'s> {
     pub(super) fn new(store: &'s Store, mode: ExecutionMode, plan: &LatencyPlan) -> Result<Variant<'s>, Error> {
+        let of = plan.mix.of_loop();
+        let in_place =
+            matches!(mode, ExecutionMode::InPlace).then(|| (of, plan.grain.unwrap_or_else(|| of.default_grain())));
         let speculation = match mode {
-            ExecutionMode::InOrder => None,
+            ExecutionMode::InOrder | ExecutionMode::InPlace => None,
             ExecutionMode::Speculative(options, how) => {
                 let loops = Loops::new(store, options).map_err(failed)?;
-                let of = plan.mix.of_loop();
                 Some(LoopSpeculation { loops, of, selector: LoopSelector::new(of, how), grain: plan.grain })
             }
         };
-        Ok(Variant { store, speculation, out: LongOrderOutput::default(), scratch: Scratch::default() })
+        Ok(Variant { store, speculation, in_place, out: LongOrderOutput::default(), scratch: Scratch::default() })
     }
 
     /// Runs the background services of the engine, which have no threads of their own.
@@ -118,14 +124,22 @@ impl<'s> Variant<'s> {
 
     /// Runs a transaction to its commit or rollback.
     pub(super) fn transact(&mut self, job: &TrialInput) -> Result<(), Error> {
-        let Variant { store, speculation, out, scratch } = self;
+        let Variant { store, speculation, in_place, out, scratch } = self;
         let mut tx = store.begin().map_err(failed)?;
         let ran = match speculation {
-            None => in_order(&mut tx, job, out, scratch),
+            None => match (*in_place, job) {
+                (None, _) => on_one_core(&mut tx, job, out, scratch),
+                (Some((_, grain)), TrialInput::LongOrder(input)) => {
+                    in_order::run_order(&mut tx, input.order(), grain, out)
+                }
+                (Some((of, grain)), TrialInput::Standard(input)) => {
+                    in_order::run(&mut tx, of, input, grain, scratch, out)
+                }
+            },
             Some(speculation) => {
                 let decision = speculation.selector.decide();
                 let ran = match decision.grain.map(|usual| speculation.grain.unwrap_or(usual)) {
-                    None => in_order(&mut tx, job, out, scratch),
+                    None => on_one_core(&mut tx, job, out, scratch),
                     Some(grain) => match job {
                         TrialInput::LongOrder(input) => speculation.loops.run_order(&mut tx, input.order(), grain),
                         TrialInput::Standard(input) => {
@@ -171,7 +185,7 @@ impl<'s> Variant<'s> {
 }
 
 /// Runs the steps of a transaction one after the other.
-fn in_order(
+fn on_one_core(
     tx: &mut StoreTransaction<'_>,
     job: &TrialInput,
     out: &mut LongOrderOutput,

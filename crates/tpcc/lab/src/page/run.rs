@@ -220,14 +220,8 @@ impl WorkerTime {
         if !of_kinds.is_empty() && !overlaps {
             bars.push(bar("between transactions", seconds - sum, seconds));
         }
-        for (at, per_second, what) in [
-            ("/counters/software/task_clock_ms", 1e3, "on a processor, all of it"),
-            ("/speculation/rewound_ns", 1e9, "ahead: done in vain"),
-            ("/speculation/waited_ns", 1e9, "ahead: threads that wait for the token"),
-        ] {
-            if let Some(part) = run.pointer(at).and_then(Value::as_f64) {
-                bars.push(bar(what, part / per_second, seconds));
-            }
+        if let Some(ms) = run.pointer("/counters/software/task_clock_ms").and_then(Value::as_f64) {
+            bars.push(bar("on a processor, all of it", ms / 1e3, seconds));
         }
         Some(WorkerTime { bars, overlaps })
     }

@@ -46,6 +46,7 @@ fn text(measured: &LatencyReport, profile: bool) -> String {
     );
     line("speculation, 1 core", measured.tls_seq, Some((low.tls_seq, ratio.tls_seq, high.tls_seq)));
     line("speculation", measured.speculative, Some((low.speculative, ratio.speculative, high.speculative)));
+    line("in place", measured.in_place, Some((low.in_place, ratio.in_place, high.in_place)));
     let transactions = measured.transactions as f64;
     let _ = writeln!(
         text,
@@ -81,7 +82,7 @@ fn text(measured: &LatencyReport, profile: bool) -> String {
     let _ = writeln!(
         text,
         "rows      {}",
-        if measured.equal { "equal after all four ways" } else { "NOT EQUAL: a fault of the program" }
+        if measured.equal { "equal after all five ways" } else { "NOT EQUAL: a fault of the program" }
     );
     text
 }

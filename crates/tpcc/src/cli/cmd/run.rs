@@ -16,8 +16,8 @@ use tpcc_core::driver::runner::steps::StepsRunner;
 use tpcc_core::driver::{RunPlan, RunResult, Tick, in_process};
 use tpcc_core::engines::floor::Floor;
 use tpcc_core::engines::space;
-use tpcc_core::engines::storage::ahead::AheadStore;
 use tpcc_core::engines::storage::fiber_hook::StoreHook;
+use tpcc_core::engines::storage::in_order::LoopStore;
 use tpcc_core::engines::storage::store::Store;
 use tpcc_core::report::files::RunFiles;
 use tpcc_core::report::json::{JsonOut, conclude};
@@ -49,8 +49,8 @@ pub(crate) fn run(flags: RunFlags) -> Result<Outcome, Error> {
             warn_of_threads(&config);
             let results = open_delivery_results(&config)?;
             run_on::<Store>(&config, code, None, |database, loaded, plan, acks, look| {
-                let ahead = AheadStore::new(database, how, config.epoch_workers);
-                in_process::run_ahead(&ahead, loaded, plan, results.as_ref(), acks, look)
+                let loops = LoopStore::new(database, how);
+                in_process::run_loops(&loops, loaded, plan, results.as_ref(), acks, look)
             })
         }
         (EngineKind::Storage, Scheduling::Steps { team_size, teams_of, points }, _) => {
@@ -91,7 +91,7 @@ fn open_delivery_results(config: &RunConfig) -> Result<Option<DeliveryResults>, 
 /// Ramp-up of paced terminals: after three cycles they are independent of their start times.
 const RAMP_UP: Duration = Duration::from_secs(60);
 
-/// Warns if speculative loops have more threads than the machine has cores.
+/// Warns if loops have more threads than the machine has cores.
 fn warn_of_threads(config: &RunConfig) {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = config.store.workers * config.epoch_workers;

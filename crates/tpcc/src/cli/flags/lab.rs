@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use speculate::MOST_WORKERS;
+use storage::MAX_LOOP_THREADS;
 use tpcc_core::checkers::history::Params;
 use tpcc_core::workload::generate::deck::Mix;
 use tpcc_core::workload::generate::fresh_seed;
@@ -115,15 +115,15 @@ pub(crate) struct LatencyFlags {
     pub(crate) transactions: u64,
     #[command(flatten)]
     pub(crate) random: SeedFlag,
-    /// Threads of a speculative loop, 1 to 256
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = number::<usize, 1, { MOST_WORKERS as i64 }>)]
+    /// Threads of a loop, 1 to 64
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = number::<usize, 1, { MAX_LOOP_THREADS as i64 }>)]
     #[arg(allow_negative_numbers = true, help_heading = "Speculation")]
     pub(crate) epoch_workers: usize,
     /// Speculation: on, always; auto, if measured to be faster
     #[arg(long, value_name = "on|auto", default_value = "on", hide_possible_values = true)]
     #[arg(help_heading = "Speculation")]
     pub(crate) speculate: LatencySpeculate,
-    /// Iterations of an epoch [default: 12 for new-order-150, 1 for delivery-outer and payment, 5 for the others]
+    /// Iterations of an epoch [default: 15 for new-order-150, 10 for stock-level, 1 for payment, 5 for the others]
     #[arg(long, value_name = "N", value_parser = number::<usize, 1, 1_000>, allow_negative_numbers = true)]
     #[arg(help_heading = "Speculation")]
     #[arg(hide_short_help = true)]

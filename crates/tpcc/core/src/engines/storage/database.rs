@@ -280,7 +280,8 @@ fn durability(config: &StoreConfig) -> storage::Durability {
 /// Converts a configuration to options of the storage engine, with an optional hook to a scheduler.
 pub fn options(config: &StoreConfig, hook: Option<&Arc<dyn StoreHook>>) -> Result<Options, Error> {
     let team = config.team_size;
-    let transactions = config.workers * team + SPARE_TRANSACTIONS;
+    let of_loops = if config.loop_threads > 1 { config.workers * config.loop_threads * speculate::DEPTH } else { 0 };
+    let transactions = config.workers * team + of_loops + SPARE_TRANSACTIONS;
     if transactions > MAX_TRANSACTIONS {
         let most = MAX_TRANSACTIONS - SPARE_TRANSACTIONS;
         let workers = format!("--workers {}: at most {}", config.workers, most / team);
@@ -317,7 +318,8 @@ pub fn options(config: &StoreConfig, hook: Option<&Arc<dyn StoreHook>>) -> Resul
         })
         .checkpoint_every(config.checkpoint_mib << 20)
         .page_checksums(config.page_checksums)
-        .transactions(transactions);
+        .transactions(transactions)
+        .loop_threads(config.loop_threads);
     Ok(match config.latch_words {
         Some(words) => options.latch_words(words),
         None => options,

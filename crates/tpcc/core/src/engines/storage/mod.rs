@@ -10,6 +10,7 @@ mod delayed;
 pub mod fiber_hook;
 pub mod fibers;
 mod fingerprint;
+pub mod in_order;
 pub mod loading;
 pub mod store;
 pub mod waits_only;

@@ -1,6 +1,8 @@
 //! Implementation of the engine traits on a [`storage::Database`]: sessions, transactions and record operations.
 
+use std::borrow::BorrowMut;
 use std::collections::BTreeMap;
+use std::marker::PhantomData;
 use std::ops::{ControlFlow, Range};
 
 use arrayvec::ArrayVec;
@@ -16,6 +18,7 @@ use crate::workload::ops::{Direction, Ops, Read};
 use crate::workload::schema::parts::{ColdPart, Part};
 use crate::workload::schema::tables::TableMaker;
 use crate::workload::schema::{IndexDef, IndexVisitor, Key, PerTable, RowOf, TableDef, TableFamily, TableId};
+use crate::workload::txn::Failure;
 use crate::workload::waits::{TableWaits, Waits};
 
 /// Family of the handles of open tables: one handle per table of the schema.
@@ -161,7 +164,7 @@ impl Store {
     #[inline]
     fn wrap<'t>(&'t self, mut tx: storage::Transaction<'t>) -> StoreTransaction<'t> {
         tx.find_together(self.prefetch);
-        StoreTransaction { store: self, tx }
+        Statements { store: self, tx, lifetime: PhantomData }
     }
 
     /// Closes the database.
@@ -299,11 +302,18 @@ impl<'a> Session for StoreSession<'a> {
     }
 }
 
-/// A transaction on a [`Store`].
-pub struct StoreTransaction<'t> {
-    store: &'t Store,
-    pub(super) tx: storage::Transaction<'t>,
+/// The statements of a transaction `X` of the engine, owned or borrowed.
+pub struct Statements<'s, 't, X: BorrowMut<storage::Transaction<'t>>> {
+    store: &'s Store,
+    pub(super) tx: X,
+    lifetime: PhantomData<fn() -> &'t ()>,
 }
+
+/// A transaction on a [`Store`].
+pub type StoreTransaction<'t> = Statements<'t, 't, storage::Transaction<'t>>;
+
+/// The transaction that an iteration of a loop has. See [`storage::Transaction::in_order`].
+pub type IterationStatements<'s, 'x, 't> = Statements<'s, 't, &'x mut storage::Transaction<'t>>;
 
 impl<'t> StoreTransaction<'t> {
     /// Returns the transaction of the engine.
@@ -311,9 +321,52 @@ impl<'t> StoreTransaction<'t> {
         &self.tx
     }
 
+    /// Runs a loop on several threads. See [`storage::Transaction::in_order`].
+    ///
+    /// # Errors
+    /// Errors of the loop and of the engine.
+    pub fn in_order<I, R>(
+        &mut self,
+        items: I,
+        body: impl for<'x, 'm> Fn(&mut IterationStatements<'t, 'x, 'm>, &I::Item) -> Result<R, Failure<StoreError>> + Sync,
+        then: impl FnMut(R) + Send,
+    ) -> Result<(), Failure<StoreError>>
+    where
+        I: IntoIterator<IntoIter: Send, Item: Send>,
+        R: Send,
+    {
+        let store = self.store;
+        self.tx.in_order(
+            items,
+            |tx, item| {
+                tx.find_together(store.prefetch);
+                body(&mut Statements { store, tx, lifetime: PhantomData }, item)
+            },
+            then,
+        )
+    }
+}
+
+impl From<TxnError> for Failure<StoreError> {
+    fn from(error: TxnError) -> Self {
+        Failure::Engine(error.into())
+    }
+}
+
+impl<'t, X: BorrowMut<storage::Transaction<'t>>> Statements<'_, 't, X> {
     #[inline(always)]
     fn table<T: TableDef>(&self) -> OpenTable<Raw, Raw> {
         *T::of(&self.store.tables)
+    }
+
+    #[inline(always)]
+    fn raw(&self) -> storage::RawReader<'_, 't> {
+        self.tx.borrow().raw()
+    }
+
+    #[inline(always)]
+    fn raw_mut(&mut self) -> storage::RawWriter<'_, 't> {
+        self.tx.borrow_mut().raw_mut()
     }
 }
 
@@ -353,7 +406,7 @@ pub(super) fn position<I: IndexDef>() -> usize {
     position.found.unwrap_or(usize::MAX)
 }
 
-impl Read for StoreTransaction<'_> {
+impl<'t, X: BorrowMut<storage::Transaction<'t>>> Read for Statements<'_, 't, X> {
     type Error = StoreError;
 
     #[inline]
@@ -364,7 +417,7 @@ impl Read for StoreTransaction<'_> {
     ) -> Result<Option<R>, StoreError> {
         let bytes = key.encoded();
         let table = self.table::<T>();
-        decoded::<T, _>(self.tx.raw().read(&table, bytes.as_ref(), |row| row_of::<T>(row).map(&mut f))?)
+        decoded::<T, _>(self.raw().read(&table, bytes.as_ref(), |row| row_of::<T>(row).map(&mut f))?)
     }
 
     #[inline]
@@ -376,7 +429,7 @@ impl Read for StoreTransaction<'_> {
         let bytes = key.encoded();
         let table = self.table::<P::Table>();
         let shown = |part: &[u8]| P::ref_from_bytes(part).ok().map(&mut f);
-        decoded::<P::Table, _>(self.tx.raw().read_columns(&table, bytes.as_ref(), &[bytes_of_part::<P>()], shown)?)
+        decoded::<P::Table, _>(self.raw().read_columns(&table, bytes.as_ref(), &[bytes_of_part::<P>()], shown)?)
     }
 
     #[inline]
@@ -390,15 +443,12 @@ impl Read for StoreTransaction<'_> {
         for (chunk, keys) in keys.chunks(RUN).enumerate() {
             let bytes: ArrayVec<_, RUN> = keys.iter().map(Key::encoded).collect();
             let keys: ArrayVec<&[u8], RUN> = bytes.iter().map(AsRef::as_ref).collect();
-            self.tx.raw().read_columns_of(
-                &table,
-                &keys,
-                &[bytes_of_part::<P>()],
-                |i, part| match P::ref_from_bytes(part) {
+            self.raw().read_columns_of(&table, &keys, &[bytes_of_part::<P>()], |i, part| {
+                match P::ref_from_bytes(part) {
                     Ok(part) => f(chunk * RUN + i, part),
                     Err(_) => fits = false,
-                },
-            )?;
+                }
+            })?;
         }
         all_fit::<P::Table, _>(fits, ())
     }
@@ -413,7 +463,7 @@ impl Read for StoreTransaction<'_> {
         let (from, to) = (from.encoded(), to.encoded());
         let table = self.table::<T>();
         let mut fits = true;
-        self.tx.raw().scan(&table, from.as_ref(), to.as_ref(), |key, row| {
+        self.raw().scan(&table, from.as_ref(), to.as_ref(), |key, row| {
             let (Some(key), Some(row)) = (key_of::<T::Key>(key), row_of::<T>(row)) else {
                 fits = false;
                 return ControlFlow::Break(());
@@ -435,7 +485,7 @@ impl Read for StoreTransaction<'_> {
         let table = self.table::<I::Table>();
         let mut fits = true;
         let down = direction == Direction::Down;
-        self.tx.raw().scan_index(&table, position::<I>(), from.as_ref(), to.as_ref(), down, |key, primary| {
+        self.raw().scan_index(&table, position::<I>(), from.as_ref(), to.as_ref(), down, |key, primary| {
             let (Some(key), Some(primary)) = (key_of::<I::Key>(key), key_of(primary)) else {
                 fits = false;
                 return ControlFlow::Break(());
@@ -449,7 +499,7 @@ impl Read for StoreTransaction<'_> {
 /// Maximum number of rows or keys per call of a statement on several rows.
 const RUN: usize = 16;
 
-impl Ops for StoreTransaction<'_> {
+impl<'t, X: BorrowMut<storage::Transaction<'t>>> Ops for Statements<'_, 't, X> {
     #[inline]
     fn update<T: TableDef, R>(
         &mut self,
@@ -462,7 +512,7 @@ impl Ops for StoreTransaction<'_> {
             let hot = T::Hot::mut_from_bytes(hot).ok()?;
             Some(f(hot, T::Cold::ref_from_bytes(cold).ok()?))
         };
-        decoded::<T, _>(self.tx.raw_mut().update_head(&table, bytes.as_ref(), size_of::<T::Hot>(), change)?)
+        decoded::<T, _>(self.raw_mut().update_head(&table, bytes.as_ref(), size_of::<T::Hot>(), change)?)
     }
 
     #[inline]
@@ -478,7 +528,7 @@ impl Ops for StoreTransaction<'_> {
             Some(f(hot, P::ref_from_bytes(part).ok()?))
         };
         let columns = [0..size_of::<<P::Table as TableDef>::Hot>(), bytes_of_part::<P>()];
-        decoded::<P::Table, _>(self.tx.raw_mut().update_columns(&table, bytes.as_ref(), &columns, change)?)
+        decoded::<P::Table, _>(self.raw_mut().update_columns(&table, bytes.as_ref(), &columns, change)?)
     }
 
     #[inline]
@@ -493,7 +543,7 @@ impl Ops for StoreTransaction<'_> {
         for (chunk, keys) in keys.chunks(RUN).enumerate() {
             let bytes: ArrayVec<_, RUN> = keys.iter().map(Key::encoded).collect();
             let keys: ArrayVec<&[u8], RUN> = bytes.iter().map(AsRef::as_ref).collect();
-            rows += self.tx.raw_mut().update_heads(&table, &keys, size_of::<T::Hot>(), |i, hot, cold| {
+            rows += self.raw_mut().update_heads(&table, &keys, size_of::<T::Hot>(), |i, hot, cold| {
                 match (T::Hot::mut_from_bytes(hot), T::Cold::ref_from_bytes(cold)) {
                     (Ok(hot), Ok(cold)) => f(chunk * RUN + i, hot, cold),
                     _ => fits = false,
@@ -511,7 +561,7 @@ impl Ops for StoreTransaction<'_> {
     ) -> Result<Option<R>, StoreError> {
         let bytes = key.encoded();
         let table = self.table::<T>();
-        decoded::<T, _>(self.tx.raw_mut().update(&table, bytes.as_ref(), |row| row_mut::<T>(row).map(f))?)
+        decoded::<T, _>(self.raw_mut().update(&table, bytes.as_ref(), |row| row_mut::<T>(row).map(f))?)
     }
 
     #[inline]
@@ -524,7 +574,7 @@ impl Ops for StoreTransaction<'_> {
         let (from, to) = (from.encoded(), to.encoded());
         let table = self.table::<T>();
         let mut fits = true;
-        let rows = self.tx.raw_mut().update_run(&table, from.as_ref(), to.as_ref(), |key, row| {
+        let rows = self.raw_mut().update_run(&table, from.as_ref(), to.as_ref(), |key, row| {
             match (key_of::<T::Key>(key), row_mut::<T>(row)) {
                 (Some(key), Some(row)) => f(&key, &mut row.hot, &row.cold),
                 _ => fits = false,
@@ -537,7 +587,7 @@ impl Ops for StoreTransaction<'_> {
     fn insert<T: TableDef>(&mut self, key: &T::Key, row: &RowOf<T>) -> Result<(), StoreError> {
         let bytes = key.encoded();
         let table = self.table::<T>();
-        Ok(self.tx.raw_mut().insert(&table, bytes.as_ref(), bytes_of::<T>(row))?)
+        Ok(self.raw_mut().insert(&table, bytes.as_ref(), bytes_of::<T>(row))?)
     }
 
     #[inline]
@@ -547,7 +597,7 @@ impl Ops for StoreTransaction<'_> {
             let keys: ArrayVec<_, RUN> = chunk.iter().map(|(key, _)| key.encoded()).collect();
             let pairs = keys.iter().zip(chunk).map(|(key, (_, row))| (key.as_ref(), bytes_of::<T>(row)));
             let pairs: ArrayVec<(&[u8], &[u8]), RUN> = pairs.collect();
-            self.tx.raw_mut().insert_run(&table, &pairs)?;
+            self.raw_mut().insert_run(&table, &pairs)?;
         }
         Ok(())
     }
@@ -556,7 +606,7 @@ impl Ops for StoreTransaction<'_> {
     fn remove_first<T: TableDef>(&mut self, from: &T::Key, to: &T::Key) -> Result<Option<T::Key>, StoreError> {
         let (from, to) = (from.encoded(), to.encoded());
         let table = self.table::<T>();
-        match self.tx.raw_mut().take_first(&table, from.as_ref(), to.as_ref())? {
+        match self.raw_mut().take_first(&table, from.as_ref(), to.as_ref())? {
             None => Ok(None),
             Some(key) => key_of(&key).ok_or_else(layout::<T>).map(Some),
         }
@@ -576,7 +626,7 @@ impl Ops for StoreTransaction<'_> {
     fn prefetch_along<P: Part>(&mut self, key: &<P::Table as TableDef>::Key) {
         if self.store.prefetch {
             let table = self.table::<P::Table>();
-            self.tx.raw_mut().prefetch_along(&table, key.encoded().as_ref(), bytes_of_part::<P>().end);
+            self.raw_mut().prefetch_along(&table, key.encoded().as_ref(), bytes_of_part::<P>().end);
         }
     }
 
@@ -584,7 +634,7 @@ impl Ops for StoreTransaction<'_> {
     fn prefetch_insert<T: TableDef>(&mut self, key: &T::Key) {
         if self.store.prefetch {
             let table = self.table::<T>();
-            self.tx.raw_mut().prefetch_insert(&table, key.encoded().as_ref());
+            self.raw_mut().prefetch_insert(&table, key.encoded().as_ref());
         }
     }
 }
@@ -597,7 +647,7 @@ pub(super) const fn bytes_of_part<P: Part>() -> Range<usize> {
     P::AT..P::AT + size_of::<P>()
 }
 
-impl StoreTransaction<'_> {
+impl<'t, X: BorrowMut<storage::Transaction<'t>>> Statements<'_, 't, X> {
     /// Prefetches the first `row` bytes of each row.
     #[inline]
     fn prefetch_rows<T: TableDef>(&mut self, keys: &[T::Key], row: usize) {
@@ -607,7 +657,7 @@ impl StoreTransaction<'_> {
         let table = self.table::<T>();
         for chunk in keys.chunks(RUN) {
             let keys: ArrayVec<_, RUN> = chunk.iter().map(Key::encoded).collect();
-            self.tx.raw().prefetch(keys.iter().map(|key| (table, key.as_ref(), row)));
+            self.raw().prefetch(keys.iter().map(|key| (table, key.as_ref(), row)));
         }
     }
 }

@@ -5,6 +5,7 @@
 //! as a group before they are needed.
 
 use std::hint::black_box;
+use std::ops::RangeInclusive;
 
 use arrayvec::ArrayVec;
 
@@ -21,8 +22,8 @@ const MAX_DISTRICTS: usize = 10;
 /// Output of a Delivery, for a line of the result file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DeliveryOutput {
-    /// Delivered order of each district; `None` for a district that was skipped.
-    pub delivered: ArrayVec<Option<u32>, MAX_DISTRICTS>,
+    /// Delivered orders.
+    pub delivered: Delivered,
 }
 
 impl DeliveryOutput {
@@ -37,30 +38,7 @@ pub(super) fn run<O: Ops>(ops: &mut O, steps: StepOrder, input: &DeliveryInput, 
     let out = &mut scratch.out.delivery;
     out.delivered.clear();
     match steps {
-        StepOrder::HotLast => {
-            let mut orders: ArrayVec<OrderKey, MAX_DISTRICTS> = ArrayVec::new();
-            for d in 1..=input.districts {
-                let order = take_new_order(ops, input.w, d)?;
-                out.delivered.push(order.map(|key| key.o));
-                orders.extend(order);
-            }
-            ops.prefetch::<Order>(&orders);
-            let lines: ArrayVec<OrderLineKey, MAX_DISTRICTS> =
-                orders.iter().map(|key| OrderLineKey { w: key.w, d: key.d, o: key.o, number: 1 }).collect();
-            ops.prefetch::<OrderLine>(&lines);
-            let mut customers: ArrayVec<CustomerKey, MAX_DISTRICTS> = ArrayVec::new();
-            for order in &orders {
-                customers.push(set_carrier(ops, input, *order)?);
-            }
-            ops.prefetch_part::<CustomerHotOnly>(&customers);
-            let mut sums = [0; MAX_DISTRICTS];
-            for (order, sum) in orders.iter().zip(&mut sums) {
-                *sum = date_lines(ops, input, *order)?;
-            }
-            for (customer, sum) in customers.iter().zip(sums) {
-                credit_customer(ops, *customer, sum)?;
-            }
-        }
+        StepOrder::HotLast => deliver_districts(ops, input, 1..=input.districts, &mut out.delivered)?,
         StepOrder::Spec => {
             for d in 1..=input.districts {
                 let order = deliver_district(ops, input, d)?;
@@ -70,6 +48,41 @@ pub(super) fn run<O: Ops>(ops: &mut O, steps: StepOrder, input: &DeliveryInput, 
     }
     black_box(&*out);
     Ok(Verdict::Commit)
+}
+
+/// Delivered order of each district; `None` for a district that was skipped.
+pub type Delivered = ArrayVec<Option<u32>, MAX_DISTRICTS>;
+
+/// Delivers the oldest undelivered order of each of these districts, table by table. Adds the orders to `delivered`.
+pub fn deliver_districts<O: Ops>(
+    ops: &mut O,
+    input: &DeliveryInput,
+    districts: RangeInclusive<u8>,
+    delivered: &mut Delivered,
+) -> Result<(), Failure<O::Error>> {
+    let mut orders: ArrayVec<OrderKey, MAX_DISTRICTS> = ArrayVec::new();
+    for d in districts {
+        let order = take_new_order(ops, input.w, d)?;
+        delivered.push(order.map(|key| key.o));
+        orders.extend(order);
+    }
+    ops.prefetch::<Order>(&orders);
+    let lines: ArrayVec<OrderLineKey, MAX_DISTRICTS> =
+        orders.iter().map(|key| OrderLineKey { w: key.w, d: key.d, o: key.o, number: 1 }).collect();
+    ops.prefetch::<OrderLine>(&lines);
+    let mut customers: ArrayVec<CustomerKey, MAX_DISTRICTS> = ArrayVec::new();
+    for order in &orders {
+        customers.push(set_carrier(ops, input, *order)?);
+    }
+    ops.prefetch_part::<CustomerHotOnly>(&customers);
+    let mut sums = [0; MAX_DISTRICTS];
+    for (order, sum) in orders.iter().zip(&mut sums) {
+        *sum = date_lines(ops, input, *order)?;
+    }
+    for (customer, sum) in customers.iter().zip(sums) {
+        credit_customer(ops, *customer, sum)?;
+    }
+    Ok(())
 }
 
 /// Delivers the oldest undelivered order of a district. Returns the number of the order; `None` if there is no undelivered

@@ -11,7 +11,7 @@ use super::new_order::{
     total, warehouse,
 };
 use super::{Failure, Verdict};
-use crate::workload::generate::input::{MAX_LINES, OrderInput};
+use crate::workload::generate::input::{LineInput, MAX_LINES, OrderInput};
 use crate::workload::ops::{Ops, RowOps};
 use crate::workload::schema::RowOf;
 use crate::workload::schema::keys::OrderLineKey;
@@ -33,6 +33,15 @@ impl LongOrderOutput {
     }
 }
 
+/// Lines of a group: their outputs, and the rows to be inserted, without the number of the order.
+#[derive(Default)]
+pub struct LineGroup {
+    lines: ArrayVec<LineOutput, MAX_LINES>,
+    rows: ArrayVec<(OrderLineKey, RowOf<OrderLine>), MAX_LINES>,
+    /// True if the item of a line does not exist.
+    invalid: bool,
+}
+
 /// Runs the transaction except for its final commit or rollback. Processes lines in groups, and accesses contended rows as
 /// late as possible.
 pub fn run<O: Ops>(
@@ -41,30 +50,66 @@ pub fn run<O: Ops>(
     out: &mut LongOrderOutput,
 ) -> Result<Verdict, Failure<O::Error>> {
     out.start(order);
-    let LongOrderOutput { head, lines, rows } = out;
     prefetch(ops, order);
-    for group in order.lines.chunks(MAX_LINES) {
-        let first = lines.len();
-        let mut shown = ArrayVec::new();
-        let found = items(ops, group, &mut shown)?;
-        lines.extend(shown);
-        head.invalid |= found[..group.len()].contains(&false);
-        if first == 0 {
+    for (number, group) in order.lines.chunks(MAX_LINES).enumerate() {
+        let group = run_group(ops, order, number * MAX_LINES, group)?;
+        if number == 0 {
             // The customer's row was prefetched together with the first items.
-            customer(ops, order, head)?;
+            customer(ops, order, &mut out.head)?;
         }
-        let by_stock: ArrayVec<usize, MAX_LINES> = by_stock(group).filter(|&i| found[i]).collect();
-        let dist_info = stocks(ops, order, &by_stock, &mut lines[first..])?;
-        for (i, line) in lines[first..].iter().enumerate().filter(|&(i, _)| found[i]) {
-            // The order number is not known yet; it is set below.
-            rows.push(order_line(order, 0, first + i, line, dist_info[i]));
-        }
+        add_group(out, &group);
     }
-    district(ops, order, head)?;
-    insert_order(ops, order, head.o_id)?;
-    rows.iter_mut().for_each(|(key, _)| key.o = head.o_id);
-    ops.insert_run::<OrderLine>(rows)?;
-    warehouse(ops, order, head)?;
+    end_groups(ops, order, out)
+}
+
+/// Runs the steps before the groups of lines.
+pub fn begin_groups<O: Ops>(
+    ops: &mut O,
+    order: OrderInput<'_>,
+    out: &mut LongOrderOutput,
+) -> Result<(), Failure<O::Error>> {
+    out.start(order);
+    prefetch(ops, order);
+    customer(ops, order, &mut out.head)
+}
+
+/// Runs the steps of a group of lines, of which `first` is the position of the first one, except for the insertion.
+pub fn run_group<O: Ops>(
+    ops: &mut O,
+    order: OrderInput<'_>,
+    first: usize,
+    inputs: &[LineInput],
+) -> Result<LineGroup, Failure<O::Error>> {
+    let mut group = LineGroup::default();
+    let found = items(ops, inputs, &mut group.lines)?;
+    group.invalid = found[..inputs.len()].contains(&false);
+    let by_stock: ArrayVec<usize, MAX_LINES> = by_stock(inputs).filter(|&i| found[i]).collect();
+    let dist_info = stocks(ops, order, &by_stock, &mut group.lines)?;
+    for (i, line) in group.lines.iter().enumerate().filter(|&(i, _)| found[i]) {
+        // The order number is not known yet; it is set at the end.
+        group.rows.push(order_line(order, 0, first + i, line, dist_info[i]));
+    }
+    Ok(group)
+}
+
+/// Adds a group of lines to the output. Called in the order of the groups.
+pub fn add_group(out: &mut LongOrderOutput, group: &LineGroup) {
+    out.head.invalid |= group.invalid;
+    out.lines.extend_from_slice(&group.lines);
+    out.rows.extend_from_slice(&group.rows);
+}
+
+/// Runs the steps after the groups of lines: takes the number of the order and inserts its rows.
+pub fn end_groups<O: Ops>(
+    ops: &mut O,
+    order: OrderInput<'_>,
+    out: &mut LongOrderOutput,
+) -> Result<Verdict, Failure<O::Error>> {
+    district(ops, order, &mut out.head)?;
+    insert_order(ops, order, out.head.o_id)?;
+    out.rows.iter_mut().for_each(|(key, _)| key.o = out.head.o_id);
+    ops.insert_run::<OrderLine>(&out.rows)?;
+    warehouse(ops, order, &mut out.head)?;
     Ok(finish(out))
 }
 

@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 use speculate::{Dependence, LoopTrace, Options, Speculator, Stats};
 
 use super::rows::{RowKey, RowStore};
+use crate::engines::storage::in_order::TransactionLoop;
 use crate::engines::storage::store::{Store, StoreError, StoreTransaction};
 use crate::workload::generate::input::{
     DeliveryInput, Input, OrderInput, OrderStatusInput, PaymentInput, StockLevelInput,
@@ -16,55 +17,6 @@ use crate::workload::schema::tables::Stock;
 use crate::workload::txn::long_order::{self, LongOrderOutput};
 use crate::workload::txn::payment::{CustomerData, NameAndAddress, Payer};
 use crate::workload::txn::{Failure, Scratch, Verdict, customer, delivery, order_status, payment, stock_level};
-
-/// A loop of a transaction that can run ahead.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum TransactionLoop {
-    /// The lines of a New-Order.
-    OrderLines,
-    /// The lines of a New-Order with 50 to 150 lines.
-    LongOrderLines,
-    /// The districts of a Delivery.
-    Districts,
-    /// The lines of each order that a Delivery delivers.
-    DeliveredLines,
-    /// The recent orders that a Stock-Level reads.
-    RecentOrders,
-    /// The two halves of a Payment: warehouse and district, and customer.
-    Accounts,
-    /// The lines of the order that an Order-Status shows.
-    StatusLines,
-}
-
-impl TransactionLoop {
-    /// Returns the loop with the greatest benefit in the transaction of `input`.
-    pub fn best_of(input: &Input) -> TransactionLoop {
-        match input {
-            Input::NewOrder(_) => TransactionLoop::OrderLines,
-            Input::Payment(_) => TransactionLoop::Accounts,
-            Input::OrderStatus(_) => TransactionLoop::StatusLines,
-            Input::Delivery(_) => TransactionLoop::Districts,
-            Input::StockLevel(_) => TransactionLoop::RecentOrders,
-        }
-    }
-
-    /// Returns the numbers of iterations per epoch to try, starting with the default. The default gives epochs of 4 to 8 us.
-    pub fn grains(self) -> &'static [usize] {
-        match self {
-            TransactionLoop::OrderLines => &[5, 3],
-            TransactionLoop::LongOrderLines => &[12, 6, 24],
-            TransactionLoop::Districts => &[1, 5],
-            TransactionLoop::DeliveredLines | TransactionLoop::StatusLines => &[5],
-            TransactionLoop::RecentOrders => &[5, 10],
-            TransactionLoop::Accounts => &[1],
-        }
-    }
-
-    /// Returns the default number of iterations per epoch.
-    pub fn default_grain(self) -> usize {
-        self.grains().first().copied().unwrap_or(1)
-    }
-}
 
 /// Executor that runs the loops of transactions ahead of the transactions.
 pub struct Loops<'s> {

@@ -1,24 +1,25 @@
-//! Selection of speculative or in-order execution for a transaction's loop, and of the epoch length.
+//! Selection of one or several threads for a transaction's loop, and of the epoch length.
 
 use std::time::Instant;
 
 use speculate::{Governor, Turn};
 
-use super::loops::TransactionLoop;
+use super::TransactionLoop;
 use crate::workload::settings::Speculate;
 
 /// Selects the execution of one loop.
 #[derive(Debug)]
 pub struct LoopSelector {
     of: TransactionLoop,
-    /// Chooses the execution by measured times. `None` if the loop always runs ahead, with the default epoch length.
+    /// Chooses the execution by measured times. `None` if the loop always runs on several threads, with the default epoch
+    /// length.
     governor: Option<Governor>,
 }
 
 /// Decision about the loop execution of one transaction.
 #[derive(Debug)]
 pub struct Decision {
-    /// Number of iterations per epoch; `None` for in-order execution.
+    /// Number of iterations per epoch; `None` for execution on one thread.
     pub grain: Option<usize>,
     turn: Option<(Turn, Instant)>,
 }
@@ -27,7 +28,7 @@ impl LoopSelector {
     /// Creates the selector for a loop, according to the setting `how`.
     pub fn new(of: TransactionLoop, how: Speculate) -> LoopSelector {
         let governor = match how {
-            // Choice 0 of the governor is in-order execution; the others are epoch lengths.
+            // Choice 0 of the governor is execution on one thread; the others are epoch lengths.
             Speculate::Auto => Some(Governor::new(1 + of.grains().len())),
             Speculate::Off => Some(Governor::new(1)),
             Speculate::On => None,
@@ -59,7 +60,8 @@ impl LoopSelector {
         self.governor.as_ref().map_or(0, Governor::warm_up)
     }
 
-    /// Returns the current choice: the number of iterations per epoch, or `None` for in-order execution.
+    /// Returns the current choice: the number of iterations per epoch, or `None` for execution on one
+    /// thread.
     pub fn chosen(&self) -> Option<usize> {
         match &self.governor {
             None => Some(self.of.default_grain()),

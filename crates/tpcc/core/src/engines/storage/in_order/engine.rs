@@ -1,13 +1,12 @@
-//! Engine with speculative execution: its sessions run the loops of transactions ahead of the transactions.
+//! Engine whose sessions run the loops of transactions on several threads.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use parking_lot::Mutex;
-use speculate::Options;
 
-use super::loops::{Loops, TransactionLoop};
-use super::selector::LoopSelector;
+use super::session_governor::SessionGovernor;
+use super::{LoopSelector, TransactionLoop, run};
 use crate::engines::storage::store::{Store, StoreError, StoreSession, StoreTransaction};
 use crate::workload::counters::{Counters, LeafCounters, SpeculationCounters};
 use crate::workload::engine::{Engine, EngineFigures, OpenTransaction, Session, Ticket};
@@ -16,28 +15,28 @@ use crate::workload::generate::input::Input;
 use crate::workload::ops::{Direction, Ops, Read};
 use crate::workload::schema::{IndexDef, RowOf, TableDef};
 use crate::workload::settings::Speculate;
+use crate::workload::txn::long_order::LongOrderOutput;
 use crate::workload::txn::{self, Scratch, StepOrder, TxnResult};
 
-/// A [`Store`] whose sessions run the loops of transactions ahead of the transactions.
-pub struct AheadStore<'s> {
+/// A [`Store`] whose sessions run the loops of transactions on several threads.
+pub struct LoopStore<'s> {
     store: &'s Store,
     how: Speculate,
-    epoch_workers: usize,
     /// Sum of the counters that the sessions have reported.
     shared_counters: Mutex<SpeculationCounters>,
 }
 
-impl<'s> AheadStore<'s> {
-    /// Creates the engine. Each session runs its loops on `epoch_workers` threads.
-    pub fn new(store: &'s Store, how: Speculate, epoch_workers: usize) -> AheadStore<'s> {
-        AheadStore { store, how, epoch_workers, shared_counters: Mutex::default() }
+impl<'s> LoopStore<'s> {
+    /// Creates the engine. The store has the number of threads.
+    pub fn new(store: &'s Store, how: Speculate) -> LoopStore<'s> {
+        LoopStore { store, how, shared_counters: Mutex::default() }
     }
 }
 
-impl Engine for AheadStore<'_> {
+impl Engine for LoopStore<'_> {
     type Error = StoreError;
     type Session<'a>
-        = AheadSession<'a>
+        = LoopSession<'a>
     where
         Self: 'a;
     type Reader<'a>
@@ -45,10 +44,11 @@ impl Engine for AheadStore<'_> {
     where
         Self: 'a;
 
-    fn session(&self, worker: usize) -> Result<AheadSession<'_>, StoreError> {
-        let options = Options::new().workers(self.epoch_workers);
+    fn session(&self, worker: usize) -> Result<LoopSession<'_>, StoreError> {
         let state = LoopState {
-            loops: Loops::new(self.store, options)?,
+            order: LongOrderOutput::default(),
+            governor: SessionGovernor::new(self.how),
+            may_run_loop: false,
             selectors: [
                 TransactionLoop::OrderLines,
                 TransactionLoop::Accounts,
@@ -61,7 +61,7 @@ impl Engine for AheadStore<'_> {
             unreported: 0,
             shared_counters: &self.shared_counters,
         };
-        Ok(AheadSession { session: self.store.session(worker)?, state })
+        Ok(LoopSession { session: self.store.session(worker)?, state })
     }
 
     fn reader(&self) -> Result<StoreTransaction<'_>, StoreError> {
@@ -69,7 +69,10 @@ impl Engine for AheadStore<'_> {
     }
 
     fn figures(&self) -> EngineFigures {
-        EngineFigures { speculation: Some(*self.shared_counters.lock()), ..self.store.figures() }
+        let stats = self.store.database().stats();
+        let counted = *self.shared_counters.lock();
+        let speculation = SpeculationCounters { epochs: stats.loop_epochs, violations: stats.loop_repeats, ..counted };
+        EngineFigures { speculation: Some(speculation), ..self.store.figures() }
     }
 
     fn leaves(&self) -> BTreeMap<String, LeafCounters> {
@@ -77,25 +80,27 @@ impl Engine for AheadStore<'_> {
     }
 }
 
-/// Session of a worker on an store with speculative execution.
-pub struct AheadSession<'a> {
+/// Session of a worker on a store whose loops run on several threads.
+pub struct LoopSession<'a> {
     session: StoreSession<'a>,
     state: LoopState<'a>,
 }
 
-impl<'a> Session for AheadSession<'a> {
+impl<'a> Session for LoopSession<'a> {
     type Error = StoreError;
     type Transaction<'t>
-        = AheadTransaction<'t, 'a>
+        = LoopTransaction<'t, 'a>
     where
         Self: 't;
 
-    fn begin(&mut self) -> Result<AheadTransaction<'_, 'a>, StoreError> {
-        Ok(AheadTransaction { tx: self.session.begin()?, state: &mut self.state })
+    fn begin(&mut self) -> Result<LoopTransaction<'_, 'a>, StoreError> {
+        self.state.may_run_loop = self.state.governor.begin();
+        Ok(LoopTransaction { tx: self.session.begin()?, state: &mut self.state })
     }
 
-    fn begin_again(&mut self) -> Result<AheadTransaction<'_, 'a>, StoreError> {
-        Ok(AheadTransaction { tx: self.session.begin_again()?, state: &mut self.state })
+    fn begin_again(&mut self) -> Result<LoopTransaction<'_, 'a>, StoreError> {
+        self.state.may_run_loop = self.state.governor.begin();
+        Ok(LoopTransaction { tx: self.session.begin_again()?, state: &mut self.state })
     }
 
     fn durable(&mut self) -> Ticket {
@@ -111,9 +116,12 @@ impl<'a> Session for AheadSession<'a> {
     }
 }
 
-/// State of a worker for loops that run ahead of their transactions.
+/// State of a worker for the loops of its transactions.
 struct LoopState<'a> {
-    loops: Loops<'a>,
+    order: LongOrderOutput,
+    governor: SessionGovernor,
+    /// True if the loop of the current transaction may run on several threads.
+    may_run_loop: bool,
     /// Selector of the loop execution for each transaction kind, indexed by [`Kind`].
     selectors: [LoopSelector; Kind::ALL.len()],
     counted: SpeculationCounters,
@@ -128,25 +136,27 @@ const REPORT_EVERY: u32 = 64;
 impl<'a> LoopState<'a> {
     fn run(
         &mut self,
-        tx: &mut StoreTransaction<'a>,
+        tx: &mut StoreTransaction<'_>,
         steps: StepOrder,
         input: &Input,
         scratch: &mut Scratch,
     ) -> TxnResult<StoreTransaction<'a>> {
         let selector = &mut self.selectors[input.kind() as usize];
-        let decision = selector.decide();
-        let ran = match decision.grain {
+        let decision = self.may_run_loop.then(|| selector.decide());
+        let ran = match decision.as_ref().and_then(|decision| decision.grain) {
             Some(grain) => {
                 self.counted.ahead += 1;
-                self.loops.run(tx, TransactionLoop::best_of(input), input, grain, scratch)
+                run(tx, TransactionLoop::best_of(input), input, grain, scratch, &mut self.order)
             }
             None => {
                 self.counted.in_order += 1;
                 txn::run(tx, steps, input, scratch)
             }
         };
-        if ran.is_ok() {
-            selector.record(&decision, input.items());
+        if ran.is_ok()
+            && let Some(decision) = &decision
+        {
+            selector.record(decision, input.items());
         }
         self.unreported += 1;
         if self.unreported == REPORT_EVERY {
@@ -156,17 +166,7 @@ impl<'a> LoopState<'a> {
     }
 
     fn report(&mut self) {
-        let stats = self.loops.take_stats();
-        self.shared_counters.lock().add(&SpeculationCounters {
-            epochs: stats.epochs,
-            violations: stats.violations,
-            operations: stats.operations,
-            rewound: stats.rewound,
-            rewound_ns: stats.rewound_ns,
-            in_order_ns: stats.in_order_ns,
-            waited_ns: stats.waited_ns,
-            ..std::mem::take(&mut self.counted)
-        });
+        self.shared_counters.lock().add(&std::mem::take(&mut self.counted));
         self.unreported = 0;
     }
 }
@@ -178,26 +178,30 @@ impl Drop for LoopState<'_> {
 }
 
 /// A transaction, with the worker's state for its loop.
-pub struct AheadTransaction<'t, 'a> {
+pub struct LoopTransaction<'t, 'a> {
     tx: StoreTransaction<'a>,
     state: &'t mut LoopState<'a>,
 }
 
-impl OpenTransaction for AheadTransaction<'_, '_> {
+impl OpenTransaction for LoopTransaction<'_, '_> {
     fn run(&mut self, steps: StepOrder, input: &Input, scratch: &mut Scratch) -> TxnResult<Self> {
         self.state.run(&mut self.tx, steps, input, scratch)
     }
 
     fn commit(self) -> Result<Ticket, StoreError> {
-        self.tx.commit()
+        let ended = self.tx.commit();
+        self.state.governor.end();
+        ended
     }
 
     fn rollback(self) -> Result<Ticket, StoreError> {
-        self.tx.rollback()
+        let ended = self.tx.rollback();
+        self.state.governor.end();
+        ended
     }
 }
 
-impl Read for AheadTransaction<'_, '_> {
+impl Read for LoopTransaction<'_, '_> {
     type Error = StoreError;
 
     fn read<T: TableDef, R>(&mut self, key: &T::Key, f: impl FnMut(&RowOf<T>) -> R) -> Result<Option<R>, StoreError> {
@@ -225,7 +229,7 @@ impl Read for AheadTransaction<'_, '_> {
 }
 
 /// Executes the statements outside of loops.
-impl Ops for AheadTransaction<'_, '_> {
+impl Ops for LoopTransaction<'_, '_> {
     fn update<T: TableDef, R>(
         &mut self,
         key: &T::Key,

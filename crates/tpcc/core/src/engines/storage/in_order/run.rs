@@ -1,0 +1,201 @@
+//! The workload's transactions with their loops on several threads. The remaining statements of a transaction run on its own
+//! thread.
+
+use smallvec::SmallVec;
+
+use super::TransactionLoop;
+use crate::engines::storage::store::{StoreError, StoreTransaction};
+use crate::workload::generate::input::{
+    DeliveryInput, Input, MAX_LINES, OrderInput, OrderStatusInput, PaymentInput, StockLevelInput,
+};
+use crate::workload::txn::long_order::{self, LongOrderOutput};
+use crate::workload::txn::payment::{CustomerData, NameAndAddress, Payer};
+use crate::workload::txn::{Failure, Scratch, Verdict, customer, delivery, order_status, payment, stock_level};
+
+type LoopResult = Result<Verdict, Failure<StoreError>>;
+
+/// Runs a transaction of the workload except for its final commit or rollback. Its loop runs in epochs of `grain` iterations.
+/// `which` selects the loop of a Delivery, the only transaction with two loops.
+pub fn run(
+    tx: &mut StoreTransaction<'_>,
+    which: TransactionLoop,
+    input: &Input,
+    grain: usize,
+    scratch: &mut Scratch,
+    order: &mut LongOrderOutput,
+) -> LoopResult {
+    match input {
+        Input::NewOrder(input) => run_order(tx, input.order(), grain, order),
+        Input::Payment(input) => run_payment(tx, input, scratch),
+        Input::OrderStatus(input) => run_order_status(tx, input, grain, scratch),
+        Input::Delivery(input) if which == TransactionLoop::DeliveredLines => {
+            run_delivered_lines(tx, input, grain, scratch)
+        }
+        Input::Delivery(input) => run_districts(tx, input, grain, scratch),
+        Input::StockLevel(input) => run_stock_level(tx, input, grain, scratch),
+    }
+}
+
+/// Returns the last iteration of the epoch that begins with `first`, in a loop up to `end`.
+fn last_of_epoch(first: u8, grain: usize, end: u8) -> u8 {
+    let last = usize::from(first).saturating_add(grain.max(1) - 1);
+    u8::try_from(last).map_or(end, |last| last.min(end))
+}
+
+/// Runs a New-Order of any length. The loop is over its lines. An epoch has at most as many lines as a statement on several
+/// rows.
+pub fn run_order(
+    tx: &mut StoreTransaction<'_>,
+    order: OrderInput<'_>,
+    grain: usize,
+    out: &mut LongOrderOutput,
+) -> LoopResult {
+    let grain = grain.clamp(1, MAX_LINES);
+    long_order::begin_groups(tx, order, out)?;
+    tx.in_order(
+        order.lines.chunks(grain).enumerate(),
+        |tx, &(number, group)| long_order::run_group(tx, order, number * grain, group),
+        |group| long_order::add_group(out, &group),
+    )?;
+    long_order::end_groups(tx, order, out)
+}
+
+/// Runs a Payment. The loop has two iterations: warehouse and district, and customer. The HISTORY row combines the values
+/// that both have read.
+fn run_payment(tx: &mut StoreTransaction<'_>, input: &PaymentInput, scratch: &mut Scratch) -> LoopResult {
+    /// Values that one half of a Payment has read.
+    enum Half {
+        Places(NameAndAddress, NameAndAddress),
+        Payer(Box<(Payer, CustomerData)>),
+    }
+    let key = customer::find(tx, input.customer, scratch)?;
+    let (mut places, mut payer) = (None, None);
+    tx.in_order(
+        [false, true],
+        |tx, &is_payer| {
+            if is_payer {
+                let mut data = CustomerData::new();
+                let payer = payment::update_customer(tx, input, key, &mut data)?;
+                return Ok(Half::Payer(Box::new((payer, data))));
+            }
+            Ok(Half::Places(payment::update_warehouse(tx, input)?, payment::update_district(tx, input)?))
+        },
+        |half| match half {
+            Half::Places(warehouse, district) => places = Some((warehouse, district)),
+            Half::Payer(read) => payer = Some(read),
+        },
+    )?;
+    let (Some((warehouse, district)), Some(read)) = (places, payer) else {
+        return Err(Failure::Engine(StoreError::Speculation("a loop ended before its last iteration".to_owned())));
+    };
+    let (payer, data) = *read;
+    scratch.out.payment.data = data;
+    payment::finish(tx, input, warehouse, district, payer, scratch)
+}
+
+/// Runs an Order-Status. The loop is over the lines of the order.
+fn run_order_status(
+    tx: &mut StoreTransaction<'_>,
+    input: &OrderStatusInput,
+    grain: usize,
+    scratch: &mut Scratch,
+) -> LoopResult {
+    let (order, lines) = order_status::newest_order(tx, input, scratch)?;
+    let shown = &mut scratch.out.order_status.lines;
+    tx.in_order(
+        (1..=lines).step_by(grain),
+        |tx, &first| {
+            let numbers = first..=last_of_epoch(first, grain, lines);
+            numbers.map(|number| order_status::read_line(tx, order, number)).collect::<Result<SmallVec<[_; 8]>, _>>()
+        },
+        // The number of lines is limited to the number that a terminal shows, as in a scan.
+        |lines| {
+            for line in lines {
+                let _ = shown.try_push(line);
+            }
+        },
+    )?;
+    std::hint::black_box(&*shown);
+    Ok(Verdict::Commit)
+}
+
+/// Runs a Delivery. The loop is over the districts.
+fn run_districts(
+    tx: &mut StoreTransaction<'_>,
+    input: &DeliveryInput,
+    grain: usize,
+    scratch: &mut Scratch,
+) -> LoopResult {
+    let delivered = &mut scratch.out.delivery.delivered;
+    delivered.clear();
+    tx.in_order(
+        (1..=input.districts).step_by(grain),
+        |tx, &first| {
+            let mut delivered = delivery::Delivered::new();
+            let districts = first..=last_of_epoch(first, grain, input.districts);
+            delivery::deliver_districts(tx, input, districts, &mut delivered)?;
+            Ok(delivered)
+        },
+        |some| delivered.extend(some),
+    )?;
+    std::hint::black_box(&*delivered);
+    Ok(Verdict::Commit)
+}
+
+/// Runs a Delivery. The loops are over the lines of each order.
+fn run_delivered_lines(
+    tx: &mut StoreTransaction<'_>,
+    input: &DeliveryInput,
+    grain: usize,
+    scratch: &mut Scratch,
+) -> LoopResult {
+    let delivered = &mut scratch.out.delivery.delivered;
+    delivered.clear();
+    for d in 1..=input.districts {
+        let Some(order) = delivery::take_new_order(tx, input.w, d)? else {
+            delivered.push(None);
+            continue;
+        };
+        let (customer, lines) = delivery::set_carrier_and_count_lines(tx, input, order)?;
+        let mut sum = 0;
+        tx.in_order(
+            (1..=lines).step_by(grain),
+            |tx, &first| {
+                let mut numbers = first..=last_of_epoch(first, grain, lines);
+                numbers.try_fold(0, |sum, number| Ok(sum + delivery::date_line(tx, input, order, number)?))
+            },
+            |amount| sum += amount,
+        )?;
+        delivery::credit_customer(tx, customer, sum)?;
+        delivered.push(Some(order.o));
+    }
+    std::hint::black_box(&*delivered);
+    Ok(Verdict::Commit)
+}
+
+/// Runs a Stock-Level. The loop is over the recent orders. An epoch reads the lines of its orders as one range.
+fn run_stock_level(
+    tx: &mut StoreTransaction<'_>,
+    input: &StockLevelInput,
+    grain: usize,
+    scratch: &mut Scratch,
+) -> LoopResult {
+    let next = stock_level::next_order(tx, input)?;
+    let first = next.saturating_sub(stock_level::ORDERS);
+    let mut low = Vec::new();
+    tx.in_order(
+        (first..next).step_by(grain),
+        |tx, &from| {
+            let (mut items, mut low) = (Vec::new(), SmallVec::<[u32; 64]>::new());
+            let last = from.saturating_add(grain as u32).min(next) - 1;
+            stock_level::ordered_items(tx, input, from, last, &mut items)?;
+            stock_level::low_items(tx, input, &items, |item| low.push(item))?;
+            Ok(low)
+        },
+        |some| low.extend(some),
+    )?;
+    low.sort_unstable();
+    low.dedup();
+    stock_level::set_output(input, low.len() as u32, scratch);
+    Ok(Verdict::Commit)
+}
