@@ -20,9 +20,9 @@ const HISTORY_LEN: usize = 12;
 const SHORTEST_PAUSE: u32 = 1 << 10;
 /// Maximum number of runs between trials.
 const LONGEST_PAUSE: u32 = 1 << 16;
-/// Maximum number of runs between trials while the chosen way is speculative, because speculation takes processor time from
-/// other threads.
-const LONGEST_PAUSE_AHEAD: u32 = 1 << 12;
+/// Divisor of the maximum number of runs between trials while the chosen way is speculative, because speculation takes
+/// processor time from other threads.
+const AHEAD_DIVISOR: u32 = 16;
 /// The extra time of trials is at most the fraction 1 / `SHARE` of the running time, unless the maximum pauses require more
 /// frequent trials.
 const SHARE: f64 = 128.0;
@@ -49,6 +49,8 @@ pub struct Governor {
     ways: Vec<Way>,
     chosen: usize,
     phase: Phase,
+    /// Least and greatest number of runs between trials.
+    pauses: (u32, u32),
     /// Number of runs from the last choice to the next trial.
     pause: u32,
     /// Number of consecutive trials that did not change the choice.
@@ -127,10 +129,20 @@ impl Governor {
             ways: vec![Way::default(); ways.max(1)],
             chosen: 0,
             phase: Phase::First { round: 0, way: 0, run: 0 },
+            pauses: (SHORTEST_PAUSE, LONGEST_PAUSE),
             pause: SHORTEST_PAUSE,
             confirmed: 0,
             challenger: 0,
         }
+    }
+
+    /// Sets the least and the greatest number of runs between trials, for runs that are longer than a loop. While another way
+    /// than way 0 is chosen, the greatest number is a sixteenth.
+    #[must_use]
+    pub fn pauses(mut self, shortest: u32, longest: u32) -> Governor {
+        self.pauses = (shortest, longest.max(shortest));
+        self.pause = shortest;
+        self
     }
 
     /// Returns the fastest way so far, or way 0 before the first choice.
@@ -214,13 +226,14 @@ impl Governor {
                 best = way;
             }
         }
-        let longest = if best == 0 { LONGEST_PAUSE } else { LONGEST_PAUSE_AHEAD };
+        let (shortest, longest) = self.pauses;
+        let longest = if best == 0 { longest } else { (longest / AHEAD_DIVISOR).max(shortest) };
         self.confirmed = if best == self.chosen { self.confirmed + 1 } else { 0 };
         let extra = self.ways[tried].time() / self.ways[best].time() - 1.0;
         // The extra time of a trial, `extra` times the time of the fastest way per run, must be a small share of the time
         // until the next trial.
         let min_pause = if extra.is_finite() { (SHARE * f64::from(BURST) * extra.max(0.0)) as u32 } else { 0 };
-        self.pause = (SHORTEST_PAUSE << self.confirmed.min(6)).max(min_pause).min(longest);
+        self.pause = shortest.saturating_mul(1 << self.confirmed.min(6)).max(min_pause).min(longest);
         self.chosen = best;
         self.phase = Phase::Settled { left: self.pause };
     }

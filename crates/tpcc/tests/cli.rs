@@ -783,9 +783,9 @@ fn a_run_with_loops_on_several_threads_leaves_the_same_rows() {
             assert_eq!(same, print, "--speculate {how}, {terminals} terminals");
             assert_eq!(json["check"]["passed"], true);
             let count = |key: &str| json["speculation"][key].as_u64().unwrap();
-            assert_eq!(count("ahead") + count("in_order"), 2200);
-            assert_eq!(count("in_order") == 0, how == "on");
-            assert!(count("epochs") > count("ahead"), "{how}");
+            assert_eq!(count("several_threads") + count("one_thread"), 2200);
+            assert_eq!(count("one_thread") == 0, how == "on");
+            assert!(count("epochs") > count("several_threads"), "{how}");
         }
     }
     let dir = loaded.text();
@@ -795,4 +795,5 @@ fn a_run_with_loops_on_several_threads_leaves_the_same_rows() {
     ends(2, "--speculate: means nothing with --scheduler steps", &steps);
     ends(2, "--speculate", &["run", "--data", dir, "--speculate", "sideways"]);
     ends(2, "--epoch-workers", &["run", "--data", dir, "--speculate", "on", "--epoch-workers", "0"]);
+    ends(2, "one thread is too few", &["run", "--data", dir, "--speculate", "on", "--epoch-workers", "1"]);
 }

@@ -12,6 +12,8 @@ struct LaneEpoch<S: InPlaceStore, I> {
     member: S::Member,
     name: S::Name,
     item: I,
+    /// True if the body has run since the epoch began or was rolled back.
+    has_run: bool,
     has_ended: bool,
 }
 
@@ -50,7 +52,7 @@ impl<'o, 's, S: InPlaceStore, I: Iterator, R, T: FnMut(R)> Lane<'o, 's, S, I, R,
                 return self.roll_back_from(0);
             }
             if let Some(first) = self.epochs.iter().position(|epoch| self.order.store.is_wounded(epoch.name)) {
-                self.order.count_repeats(self.epochs.len() - first);
+                self.order.count_repeats(self.epochs[first..].iter().filter(|epoch| epoch.has_run).count());
                 self.roll_back_from(first);
                 continue;
             }
@@ -80,6 +82,7 @@ impl<'o, 's, S: InPlaceStore, I: Iterator, R, T: FnMut(R)> Lane<'o, 's, S, I, R,
     /// Undoes the epochs from number `first` of this thread on, the latest first.
     fn roll_back_from(&mut self, first: usize) {
         for epoch in self.epochs[first..].iter_mut().rev() {
+            epoch.has_run = false;
             if std::mem::take(&mut epoch.has_ended) {
                 self.order.reopen(epoch.order);
             }
@@ -90,7 +93,8 @@ impl<'o, 's, S: InPlaceStore, I: Iterator, R, T: FnMut(R)> Lane<'o, 's, S, I, R,
     }
 
     fn run_epoch(&mut self, at: usize, body: &(impl Fn(&mut S::Member, &I::Item) -> Result<R, S::Error> + Sync)) {
-        let LaneEpoch { order, member, name, item, has_ended } = &mut self.epochs[at];
+        let LaneEpoch { order, member, name, item, has_run, has_ended } = &mut self.epochs[at];
+        *has_run = true;
         let outcome = match catch_unwind(AssertUnwindSafe(|| body(member, item))) {
             Ok(Ok(result)) => Outcome::Done(result),
             Ok(Err(error)) => Outcome::Ends(LoopEnding::Error(error)),
@@ -137,7 +141,7 @@ impl<'o, 's, S: InPlaceStore, I: Iterator, R, T: FnMut(R)> Lane<'o, 's, S, I, R,
         let name = store.name(&member);
         match self.order.next(name, |order| store.begin(&mut member, order)) {
             Some((order, item)) => {
-                self.epochs.push(LaneEpoch { order, member, name, item, has_ended: false });
+                self.epochs.push(LaneEpoch { order, member, name, item, has_run: false, has_ended: false });
                 Begun::Yes
             }
             None => {

@@ -21,8 +21,8 @@ const EXAMINED_FRAMES: usize = 256;
 const WRITE_PAGES: usize = 32;
 /// Number of rounds without progress, with waits of up to 5 ms between them, after which the pool counts as exhausted.
 const ROUNDS: u32 = 200;
-/// Number of pages of a shard below which other shards are preferred for eviction: more than one descent reads. The pages of
-/// a descent would otherwise evict each other without end.
+/// Number of pages below which a shard is skipped in an eviction, except the first shard that is tried: more than one descent
+/// reads. The pages of a descent would otherwise evict each other without end.
 pub(super) const MIN_EVICTABLE: usize = 8;
 
 /// A frame without a page, which only the owner of this value can use. Dropping it returns the frame to the free list.

@@ -123,6 +123,14 @@ thread_local! {
     static HINT: Cell<usize> = Cell::new(hint_for_new_thread());
 }
 
+thread_local! {
+    /// Index of the first slot that this thread tries for a member.
+    static MEMBER_HINT: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Number of slots from [`MEMBER_HINT`] on that a thread tries for its members before it searches all: it has at most as many.
+const MEMBER_SLOTS: usize = speculate::DEPTH;
+
 fn hint_for_new_thread() -> usize {
     static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
@@ -199,6 +207,29 @@ impl Slots {
             return Some(SlotGuard { slot });
         }
         self.claim_slow(hint)
+    }
+
+    /// Claims a free slot for a member of a transaction, preferably one of those that this thread has claimed for members
+    /// before: their buffers are in its caches. Otherwise the first free slot, because searches for the members of a family look at
+    /// all slots up to the last one that was ever used. Returns `None` if all slots are taken.
+    pub(crate) fn claim_member(&self) -> Option<SlotGuard<'_>> {
+        let hint = if self.remembers { MEMBER_HINT.get() } else { 0 };
+        let claim = |slot: &&Slot| Self::try_claim(slot);
+        if let Some(slot) = self.slots.iter().skip(hint).take(MEMBER_SLOTS).find(claim) {
+            return Some(SlotGuard { slot });
+        }
+        for pass in 0..PASSES {
+            if pass > 0 {
+                yield_now();
+            }
+            if let Some(i) = self.slots.iter().position(Self::try_claim) {
+                if self.remembers {
+                    MEMBER_HINT.set(i);
+                }
+                return Some(SlotGuard { slot: &self.slots[i] });
+            }
+        }
+        None
     }
 
     /// Claims a free slot after the slot `hint`, which has just been found taken.

@@ -28,7 +28,7 @@ pub(crate) struct FamilyHead {
 impl Engine {
     /// Begins a member of a family. Returns `None` if no slot is free.
     pub(crate) fn begin_member(&self, head: FamilyHead) -> Option<Txn<'_>> {
-        let mut member = Txn::begin(self, self.slots.claim()?, Isolation::Serializable, Some(head.age));
+        let mut member = Txn::begin(self, self.slots.claim_member()?, Isolation::Serializable, Some(head.age));
         member.finds_together = head.finds_together;
         member.slot.state().owner.run_by(head.task);
         Some(member)

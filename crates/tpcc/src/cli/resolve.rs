@@ -190,7 +190,13 @@ fn speculation(flags: &RunFlags, scheduling: &Scheduling) -> Result<(), Error> {
     }
     let given = [("--speculate", *scheduling != Scheduling::Threads)];
     let with = format!("--scheduler {}", scheduling.name());
-    refuse_ineffective(&given, &with, "fibers of a worker share its core; leave one of the two out")
+    refuse_ineffective(&given, &with, "fibers of a worker share its core; leave one of the two out")?;
+    if flags.speculation.epoch_workers == 1 {
+        let how = flags.speculation.speculate.name();
+        return Err(Error::usage(format!("--epoch-workers 1: one thread is too few for --speculate {how}"))
+            .help("pass 2 or more, or --speculate off"));
+    }
+    Ok(())
 }
 
 /// Resolves the settings of the engine for `command`, which requires a database on disk. Refuses engines without one.

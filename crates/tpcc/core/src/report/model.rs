@@ -164,9 +164,9 @@ pub struct Config {
     pub admission: Option<String>,
     /// Switch points of a team: built-in, all, none or a file; null unless the scheduler is steps.
     pub ctx_points: Option<String>,
-    /// Speculative execution of loops: on, off or auto.
+    /// Loops on several threads: on, off or auto.
     pub speculate: Option<String>,
-    /// Number of threads per worker that execute a loop; null without speculation.
+    /// Number of threads per worker that execute a loop; null if loops run on one.
     pub epoch_workers: Option<usize>,
     /// Source of dates: real or logical.
     pub clock: Option<String>,
@@ -550,7 +550,7 @@ pub struct Run {
     pub steps: Option<Steps>,
     /// Statistics of sibling groups; null unless the scheduler is itas.
     pub siblings: Option<Siblings>,
-    /// Statistics of speculative loops; null without speculation.
+    /// Counters of loops on several threads; null if loops run on one.
     pub speculation: Option<SpeculationCounters>,
     /// Log figures; null for an engine without a log.
     pub log: Option<Log>,

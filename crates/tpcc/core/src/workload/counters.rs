@@ -122,8 +122,8 @@ counters! {
 
     /// Counters of loops that may run on several threads.
     SpeculationCounters {
-        ahead: "transactions", "Transactions whose loop ran on several threads.", Wording::ValueName("on several threads");
-        in_order: "transactions", "Transactions that ran on one thread.", Wording::ValueName("on one");
+        several_threads: "transactions", "Transactions whose loop ran on several threads.", Wording::ValueName("on several threads");
+        one_thread: "transactions", "Transactions that ran on one thread.", Wording::ValueName("on one");
         epochs: "epochs", "Epochs of the loops.", Wording::Counted("epoch");
         violations: "times", "Times that an epoch was rolled back to run again.", Wording::Counted("violation");
     }

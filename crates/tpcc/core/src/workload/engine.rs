@@ -78,7 +78,8 @@ pub trait Session {
 /// An open transaction. Commit and rollback return the ticket that must be durable before the response is sent. A
 /// rolled-back order needs a ticket, too, because its response depends on data that other transactions have committed.
 pub trait OpenTransaction: Ops {
-    /// Runs the transaction of `input` except for its final commit or rollback. An engine may run its loops ahead.
+    /// Runs the transaction of `input` except for its final commit or rollback. An engine may run its loop on several
+    /// threads.
     #[inline]
     fn run(&mut self, steps: StepOrder, input: &Input, scratch: &mut Scratch) -> TxnResult<Self>
     where
@@ -105,7 +106,7 @@ pub struct EngineFigures {
     pub pool: Option<PoolCounters>,
     /// Counters of superlatches since the engine was opened; `None` for other latches.
     pub latches: Option<LatchCounters>,
-    /// Counters of speculation; `None` if no loop runs ahead of its transaction.
+    /// Counters of loops on several threads; `None` if loops run on one thread only.
     pub speculation: Option<SpeculationCounters>,
     /// Waits; `None` for an engine that does not count them.
     pub waits: Option<Waits>,

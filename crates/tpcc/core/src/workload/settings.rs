@@ -125,13 +125,13 @@ choice! {
         /// groups of transactions of one kind, drawn ahead
         Batched = "batched",
     }
-    /// Speculative execution of the loops of transactions, on several threads.
+    /// Number of threads on which the loops of transactions run.
     Speculate {
-        /// loops always run ahead
+        /// loops always run on several threads
         On = "on",
-        /// loops never run ahead
+        /// loops run on one thread
         Off = "off",
-        /// loops run ahead if a governor measures that this is faster
+        /// loops run on several threads if a governor measures that this is faster
         Auto = "auto",
     }
     /// Source of the dates that transactions store.
@@ -412,9 +412,9 @@ pub struct RunConfig {
     pub steps: StepOrder,
     /// Admission order of terminal transactions.
     pub admission: Admission,
-    /// Speculative execution of the loops of transactions.
+    /// Condition for loops on several threads.
     pub speculate: Speculate,
-    /// Number of threads on which a speculative loop runs.
+    /// Number of threads on which such a loop runs.
     pub epoch_workers: usize,
     /// Source of the dates that transactions store.
     pub clock: ClockKind,

@@ -87,13 +87,18 @@ struct LoopSpeculation<'s> {
 impl<'s> Variant<'s> {
     pub(super) fn new(store: &'s Store, mode: ExecutionMode, plan: &LatencyPlan) -> Result<Variant<'s>, Error> {
         let of = plan.mix.of_loop();
-        let in_place =
-            matches!(mode, ExecutionMode::InPlace).then(|| (of, plan.grain.unwrap_or_else(|| of.default_grain())));
+        let in_place = matches!(mode, ExecutionMode::InPlace)
+            .then(|| (of, plan.grain.or(of.grains().first().copied()).unwrap_or(1)));
         let speculation = match mode {
             ExecutionMode::InOrder | ExecutionMode::InPlace => None,
             ExecutionMode::Speculative(options, how) => {
                 let loops = Loops::new(store, options).map_err(failed)?;
-                Some(LoopSpeculation { loops, of, selector: LoopSelector::new(of, how), grain: plan.grain })
+                Some(LoopSpeculation {
+                    loops,
+                    of,
+                    selector: LoopSelector::new(of.grains_in_buffers(), how),
+                    grain: plan.grain,
+                })
             }
         };
         Ok(Variant { store, speculation, in_place, out: LongOrderOutput::default(), scratch: Scratch::default() })

@@ -101,7 +101,7 @@ pub(crate) struct IndexFetchFlags {
 /// `tpcc latency`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Runs each transaction in four variants, interleaved, on copies of the database in memory (about 1 GB per warehouse in all);
+Runs each transaction in five variants, interleaved, on copies of the database in memory (about 1 GB per warehouse in all);
 the directory is not changed. All variants must leave the same rows. After the TLS paper (TOCS 2008).")]
 pub(crate) struct LatencyFlags {
     #[command(flatten)]
@@ -123,7 +123,7 @@ pub(crate) struct LatencyFlags {
     #[arg(long, value_name = "on|auto", default_value = "on", hide_possible_values = true)]
     #[arg(help_heading = "Speculation")]
     pub(crate) speculate: LatencySpeculate,
-    /// Iterations of an epoch [default: 15 for new-order-150, 10 for stock-level, 1 for payment, 5 for the others]
+    /// Iterations of an epoch [default: depends on the transaction and the way]
     #[arg(long, value_name = "N", value_parser = number::<usize, 1, 1_000>, allow_negative_numbers = true)]
     #[arg(help_heading = "Speculation")]
     #[arg(hide_short_help = true)]

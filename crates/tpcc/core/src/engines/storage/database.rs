@@ -280,12 +280,13 @@ fn durability(config: &StoreConfig) -> storage::Durability {
 /// Converts a configuration to options of the storage engine, with an optional hook to a scheduler.
 pub fn options(config: &StoreConfig, hook: Option<&Arc<dyn StoreHook>>) -> Result<Options, Error> {
     let team = config.team_size;
-    let of_loops = if config.loop_threads > 1 { config.workers * config.loop_threads * speculate::DEPTH } else { 0 };
-    let transactions = config.workers * team + of_loops + SPARE_TRANSACTIONS;
+    let of_loop = if config.loop_threads > 1 { config.loop_threads * speculate::DEPTH } else { 0 };
+    let transactions = config.workers * (team + of_loop) + SPARE_TRANSACTIONS;
     if transactions > MAX_TRANSACTIONS {
         let most = MAX_TRANSACTIONS - SPARE_TRANSACTIONS;
-        let workers = format!("--workers {}: at most {}", config.workers, most / team);
+        let workers = format!("--workers {}: at most {}", config.workers, most / (team + of_loop));
         return Err(match team {
+            1 if of_loop > 0 => Error::usage(format!("{workers} with loops on {} threads", config.loop_threads)),
             1 => Error::usage(workers),
             _ => Error::usage(format!("{workers} with teams of {team}")),
         }

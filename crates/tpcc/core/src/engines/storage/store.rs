@@ -336,14 +336,7 @@ impl<'t> StoreTransaction<'t> {
         R: Send,
     {
         let store = self.store;
-        self.tx.in_order(
-            items,
-            |tx, item| {
-                tx.find_together(store.prefetch);
-                body(&mut Statements { store, tx, lifetime: PhantomData }, item)
-            },
-            then,
-        )
+        self.tx.in_order(items, |tx, item| body(&mut Statements { store, tx, lifetime: PhantomData }, item), then)
     }
 }
 

@@ -27,7 +27,7 @@ pub struct LoopStore<'s> {
 }
 
 impl<'s> LoopStore<'s> {
-    /// Creates the engine. The store has the number of threads.
+    /// Creates the engine. The number of threads of a loop is that of the store (`StoreConfig::loop_threads`).
     pub fn new(store: &'s Store, how: Speculate) -> LoopStore<'s> {
         LoopStore { store, how, shared_counters: Mutex::default() }
     }
@@ -56,7 +56,7 @@ impl Engine for LoopStore<'_> {
                 TransactionLoop::Districts,
                 TransactionLoop::RecentOrders,
             ]
-            .map(|of| LoopSelector::new(of, self.how)),
+            .map(|of| LoopSelector::new(of.grains(), self.how)),
             counted: SpeculationCounters::default(),
             unreported: 0,
             shared_counters: &self.shared_counters,
@@ -99,7 +99,7 @@ impl<'a> Session for LoopSession<'a> {
     }
 
     fn begin_again(&mut self) -> Result<LoopTransaction<'_, 'a>, StoreError> {
-        self.state.may_run_loop = self.state.governor.begin();
+        // The time of the transaction includes that of its earlier attempts.
         Ok(LoopTransaction { tx: self.session.begin_again()?, state: &mut self.state })
     }
 
@@ -145,11 +145,11 @@ impl<'a> LoopState<'a> {
         let decision = self.may_run_loop.then(|| selector.decide());
         let ran = match decision.as_ref().and_then(|decision| decision.grain) {
             Some(grain) => {
-                self.counted.ahead += 1;
+                self.counted.several_threads += 1;
                 run(tx, TransactionLoop::best_of(input), input, grain, scratch, &mut self.order)
             }
             None => {
-                self.counted.in_order += 1;
+                self.counted.one_thread += 1;
                 txn::run(tx, steps, input, scratch)
             }
         };

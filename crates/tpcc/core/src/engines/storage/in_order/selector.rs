@@ -4,13 +4,13 @@ use std::time::Instant;
 
 use speculate::{Governor, Turn};
 
-use super::TransactionLoop;
 use crate::workload::settings::Speculate;
 
 /// Selects the execution of one loop.
 #[derive(Debug)]
 pub struct LoopSelector {
-    of: TransactionLoop,
+    /// Numbers of iterations per epoch to try, starting with the default.
+    grains: &'static [usize],
     /// Chooses the execution by measured times. `None` if the loop always runs on several threads, with the default epoch
     /// length.
     governor: Option<Governor>,
@@ -25,25 +25,26 @@ pub struct Decision {
 }
 
 impl LoopSelector {
-    /// Creates the selector for a loop, according to the setting `how`.
-    pub fn new(of: TransactionLoop, how: Speculate) -> LoopSelector {
+    /// Creates the selector for a loop, according to the setting `how`. `grains` are the numbers of iterations per epoch to try,
+    /// starting with the default.
+    pub fn new(grains: &'static [usize], how: Speculate) -> LoopSelector {
         let governor = match how {
             // Choice 0 of the governor is execution on one thread; the others are epoch lengths.
-            Speculate::Auto => Some(Governor::new(1 + of.grains().len())),
+            Speculate::Auto => Some(Governor::new(1 + grains.len())),
             Speculate::Off => Some(Governor::new(1)),
             Speculate::On => None,
         };
-        LoopSelector { of, governor }
+        LoopSelector { grains, governor }
     }
 
     /// Decides for the next transaction, which begins now.
     #[inline]
     pub fn decide(&mut self) -> Decision {
         let Some(governor) = &mut self.governor else {
-            return Decision { grain: Some(self.of.default_grain()), turn: None };
+            return Decision { grain: self.grains.first().copied(), turn: None };
         };
         let turn = governor.next_turn();
-        let grain = turn.way().checked_sub(1).and_then(|way| self.of.grains().get(way)).copied();
+        let grain = turn.way().checked_sub(1).and_then(|way| self.grains.get(way)).copied();
         Decision { grain, turn: turn.is_timed().then(|| (turn, Instant::now())) }
     }
 
@@ -64,8 +65,8 @@ impl LoopSelector {
     /// thread.
     pub fn chosen(&self) -> Option<usize> {
         match &self.governor {
-            None => Some(self.of.default_grain()),
-            Some(governor) => governor.chosen().checked_sub(1).and_then(|way| self.of.grains().get(way)).copied(),
+            None => self.grains.first().copied(),
+            Some(governor) => governor.chosen().checked_sub(1).and_then(|way| self.grains.get(way)).copied(),
         }
     }
 }

@@ -12,6 +12,8 @@ use crate::workload::settings::Speculate;
 
 /// Number of transactions of a window: some decks of cards, so that windows have the same mix.
 const WINDOW: u32 = 230;
+/// Numbers of windows between two trials: at least, and at most.
+const PAUSES: (u32, u32) = (32, 1024);
 
 /// Decides for windows of a session's transactions.
 #[derive(Debug)]
@@ -28,11 +30,11 @@ pub(super) struct SessionGovernor {
 
 impl SessionGovernor {
     pub(super) fn new(how: Speculate) -> SessionGovernor {
-        let governor = (how == Speculate::Auto).then(|| Governor::new(2));
+        let governor = (how == Speculate::Auto).then(|| Governor::new(2).pauses(PAUSES.0, PAUSES.1));
         SessionGovernor { governor, turn: None, left: 0, time: Duration::ZERO, begun: None }
     }
 
-    /// Records that a transaction begins now. Returns true if its loop may run on several threads.
+    /// Records that a transaction begins now; not called for another attempt. Returns true if its loop may run on several threads.
     #[inline]
     pub(super) fn begin(&mut self) -> bool {
         let Some(governor) = &mut self.governor else { return true };

@@ -46,8 +46,15 @@ impl TransactionLoop {
         }
     }
 
-    /// Returns the default number of iterations per epoch.
-    pub fn default_grain(self) -> usize {
-        self.grains().first().copied().unwrap_or(1)
+    /// As [`TransactionLoop::grains`], for loops that run ahead in buffers. The default gives epochs of 4 to 8 us.
+    pub fn grains_in_buffers(self) -> &'static [usize] {
+        match self {
+            TransactionLoop::OrderLines => &[5, 3],
+            TransactionLoop::LongOrderLines => &[12, 6, 24],
+            TransactionLoop::Districts => &[1, 5],
+            TransactionLoop::DeliveredLines | TransactionLoop::StatusLines => &[5],
+            TransactionLoop::RecentOrders => &[5, 10],
+            TransactionLoop::Accounts => &[1],
+        }
     }
 }
