@@ -64,7 +64,7 @@ pub trait Read {
 }
 
 /// Reads and writes of rows by their primary keys: all operations that the loops of transactions need. The steps of a loop
-/// are written once, for transactions and for epochs that run ahead of a transaction.
+/// are written once, for transactions, for epochs that run ahead of a transaction, and for those in place.
 pub trait RowOps {
     /// Error of the engine.
     type Error;

@@ -1,6 +1,6 @@
 //! New-Order with any number of lines (the TLS paper's NEW ORDER and NEW ORDER 150), in two forms. In the first, groups of
-//! lines are processed together, as in an ordinary transaction. The second is divided into a begin, single lines, and an
-//! end, so that lines can run ahead of the transaction.
+//! lines are processed together, as in an ordinary transaction; the groups can run on several threads. In the second, single
+//! lines are, and can run ahead of the transaction.
 
 use std::hint::black_box;
 

@@ -152,7 +152,8 @@ pub(super) fn prefetch<O: Ops>(ops: &mut O, order: OrderInput<'_>) {
     ops.prefetch_along::<CustomerTerms>(&order.customer);
 }
 
-/// Returns the line positions sorted by stock row. Every transaction locks stock rows in this order, which avoids deadlocks.
+/// Returns the line positions sorted by stock row. A transaction on one thread locks the
+/// stock rows of a group in this order, which avoids deadlocks.
 pub(super) fn by_stock(lines: &[LineInput]) -> impl Iterator<Item = usize> + use<> {
     // The sort key consists of warehouse, item and line, so that lines with equal stock rows keep their order. The key is
     // packed into one machine word, which is compared without a branch.
