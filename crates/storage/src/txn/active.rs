@@ -19,6 +19,7 @@
 
 use std::cell::{Cell, UnsafeCell};
 use std::sync::{Arc, OnceLock};
+use std::thread::LocalKey;
 
 use super::slot_state::SlotState;
 use crate::base::ids::{Age, Lsn, SlotId, TxnId};
@@ -121,9 +122,6 @@ const PASSES: usize = 64;
 thread_local! {
     /// Index of the slot that this thread claimed last.
     static HINT: Cell<usize> = Cell::new(hint_for_new_thread());
-}
-
-thread_local! {
     /// Index of the first slot that this thread tries for a member.
     static MEMBER_HINT: Cell<usize> = const { Cell::new(0) };
 }
@@ -206,7 +204,7 @@ impl Slots {
             HINT.set(hint + 1);
             return Some(SlotGuard { slot });
         }
-        self.claim_slow(hint)
+        self.claim_slow(hint + 1, &HINT)
     }
 
     /// Claims a free slot for a member of a transaction, preferably one of those that this thread has claimed for members
@@ -214,29 +212,17 @@ impl Slots {
     /// all slots up to the last one that was ever used. Returns `None` if all slots are taken.
     pub(crate) fn claim_member(&self) -> Option<SlotGuard<'_>> {
         let hint = if self.remembers { MEMBER_HINT.get() } else { 0 };
-        let claim = |slot: &&Slot| Self::try_claim(slot);
-        if let Some(slot) = self.slots.iter().skip(hint).take(MEMBER_SLOTS).find(claim) {
+        if let Some(slot) = self.slots.iter().skip(hint).take(MEMBER_SLOTS).find(|slot| Self::try_claim(slot)) {
             return Some(SlotGuard { slot });
         }
-        for pass in 0..PASSES {
-            if pass > 0 {
-                yield_now();
-            }
-            if let Some(i) = self.slots.iter().position(Self::try_claim) {
-                if self.remembers {
-                    MEMBER_HINT.set(i);
-                }
-                return Some(SlotGuard { slot: &self.slots[i] });
-            }
-        }
-        None
+        self.claim_slow(0, &MEMBER_HINT)
     }
 
-    /// Claims a free slot after the slot `hint`, which has just been found taken.
+    /// Claims a free slot, the first one from `next` on and then from the begin. Notes it in `hint`.
     #[cold]
-    fn claim_slow(&self, hint: usize) -> Option<SlotGuard<'_>> {
+    fn claim_slow(&self, next: usize, hint: &'static LocalKey<Cell<usize>>) -> Option<SlotGuard<'_>> {
         let slots = &self.slots;
-        let next = if hint < slots.len() { hint + 1 } else { 0 };
+        let next = if next <= slots.len() { next } else { 0 };
         let (before, behind) = slots.split_at(next);
         for pass in 0..PASSES {
             if pass > 0 {
@@ -245,7 +231,7 @@ impl Slots {
             for (i, slot) in (next..).zip(behind).chain((0..).zip(before)) {
                 if Self::try_claim(slot) {
                     if self.remembers {
-                        HINT.set(i);
+                        hint.set(i);
                     }
                     return Some(SlotGuard { slot });
                 }

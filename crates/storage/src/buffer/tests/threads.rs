@@ -76,25 +76,33 @@ fn check_nothing_forgotten(t: &TestPool, shadow: &Shadow) {
     }
 }
 
-/// Hook of threads that is reported as cooperative, so that reader threads read the pages.
+/// Hook of threads that is reported as cooperative, so that reader threads read the pages if there are any. The threads act as
+/// the task that is set.
 #[derive(Debug, Default)]
-struct Cooperative(ThreadHook);
+struct Cooperative {
+    inner: ThreadHook,
+    task: AtomicU64,
+}
 
 impl Hook for Cooperative {
     fn is_cooperative(&self) -> bool {
         true
     }
 
+    fn task(&self) -> u64 {
+        self.task.load(Ordering::Relaxed)
+    }
+
     fn block(&self, token: &WaitToken, reason: BlockReason) {
-        self.0.block(token, reason);
+        self.inner.block(token, reason);
     }
 
     fn block_for(&self, token: &WaitToken, reason: BlockReason, limit: Duration) -> bool {
-        self.0.block_for(token, reason, limit)
+        self.inner.block_for(token, reason, limit)
     }
 
     fn wake(&self, token: &WaitToken) {
-        self.0.wake(token);
+        self.inner.wake(token);
     }
 }
 
@@ -321,36 +329,11 @@ fn threads_with_homes_share_the_pool_out() {
     assert!(stats.evictions > 0 && stats.reads > 0, "{stats:?}");
 }
 
-/// Hook of one thread that acts as several tasks, one after the other.
-#[derive(Debug, Default)]
-struct OneOfSeveral {
-    inner: ThreadHook,
-    task: AtomicU64,
-}
-
-impl Hook for OneOfSeveral {
-    fn task(&self) -> u64 {
-        self.task.load(Ordering::Relaxed)
-    }
-
-    fn block(&self, token: &WaitToken, reason: BlockReason) {
-        self.inner.block(token, reason);
-    }
-
-    fn block_for(&self, token: &WaitToken, reason: BlockReason, limit: Duration) -> bool {
-        self.inner.block_for(token, reason, limit)
-    }
-
-    fn wake(&self, token: &WaitToken) {
-        self.inner.wake(token);
-    }
-}
-
 /// A task whose home shard has one frame for pages reads a page and the page below it, as a descent does: a miss of the
 /// second page begins the descent again. The two pages must not evict each other without end.
 #[test]
 fn pages_of_a_descent_stay_in_a_small_home() {
-    let hook = Arc::new(OneOfSeveral::default());
+    let hook = Arc::new(Cooperative::default());
     let sizes = PoolOptions { simulated: true, shard_frames: 32, home_chunk: 8, ..PoolOptions::new(64) };
     let t = pool_under(hook.clone(), Arc::default(), PoolOptions { homes: FrameHomes::PerThread, ..sizes });
     let _reserved = t.pool.reserve(7).unwrap();

@@ -340,6 +340,12 @@ impl<'t> StoreTransaction<'t> {
     }
 }
 
+/// Returns the error of a loop that has returned before its last iteration.
+#[cold]
+pub(super) fn ended_early() -> Failure<StoreError> {
+    Failure::Engine(StoreError::Speculation("a loop ended before its last iteration".to_owned()))
+}
+
 impl From<TxnError> for Failure<StoreError> {
     fn from(error: TxnError) -> Self {
         Failure::Engine(error.into())

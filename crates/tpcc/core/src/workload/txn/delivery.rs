@@ -99,8 +99,32 @@ pub fn deliver_district<O: RowOps>(
     Ok(Some(order.o))
 }
 
+/// Delivers the oldest undelivered order of each district. `date_lines` writes OL_DELIVERY_D of the lines of an order, of which
+/// it gets the number, and returns the sum of OL_AMOUNT.
+pub fn deliver_by_lines<O: Ops>(
+    ops: &mut O,
+    input: &DeliveryInput,
+    scratch: &mut Scratch,
+    mut date_lines: impl FnMut(&mut O, OrderKey, u8) -> Result<i64, Failure<O::Error>>,
+) -> TxnResult<O> {
+    let delivered = &mut scratch.out.delivery.delivered;
+    delivered.clear();
+    for d in 1..=input.districts {
+        let Some(order) = take_new_order(ops, input.w, d)? else {
+            delivered.push(None);
+            continue;
+        };
+        let (customer, lines) = set_carrier_and_count_lines(ops, input, order)?;
+        let sum = date_lines(ops, order, lines)?;
+        credit_customer(ops, customer, sum)?;
+        delivered.push(Some(order.o));
+    }
+    black_box(&*delivered);
+    Ok(Verdict::Commit)
+}
+
 /// Removes the oldest NEW-ORDER row of a district. Returns the key of the order; `None` if there is no row.
-pub fn take_new_order<O: RowOps>(ops: &mut O, w: u32, d: u8) -> Result<Option<OrderKey>, Failure<O::Error>> {
+fn take_new_order<O: RowOps>(ops: &mut O, w: u32, d: u8) -> Result<Option<OrderKey>, Failure<O::Error>> {
     let (from, to) = NewOrderKey::range(w, d);
     Ok(ops.remove_first_row::<NewOrder>(&from, &to)?.map(|NewOrderKey { w, d, o }| OrderKey { w, d, o }))
 }
@@ -115,7 +139,7 @@ fn set_carrier<O: RowOps>(
 }
 
 /// Writes O_CARRIER_ID. Returns the customer of the order, and the number of lines of the order.
-pub fn set_carrier_and_count_lines<O: RowOps>(
+fn set_carrier_and_count_lines<O: RowOps>(
     ops: &mut O,
     input: &DeliveryInput,
     order: OrderKey,
@@ -156,7 +180,7 @@ pub fn date_line<O: RowOps>(
 }
 
 /// Adds `sum`, in cents, to C_BALANCE and increments C_DELIVERY_CNT.
-pub fn credit_customer<O: RowOps>(ops: &mut O, customer: CustomerKey, sum: i64) -> Result<(), Failure<O::Error>> {
+fn credit_customer<O: RowOps>(ops: &mut O, customer: CustomerKey, sum: i64) -> Result<(), Failure<O::Error>> {
     ops.update_row_part::<CustomerHotOnly, _>(&customer, |hot, _| {
         hot.balance.set(hot.balance.get().checked_add(sum).ok_or(Overflow("C_BALANCE"))?);
         hot.delivery_cnt.set(hot.delivery_cnt.get().checked_add(1).ok_or(Overflow("C_DELIVERY_CNT"))?);

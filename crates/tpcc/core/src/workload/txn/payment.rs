@@ -95,6 +95,54 @@ pub(super) fn run<O: Ops>(ops: &mut O, steps: StepOrder, input: &PaymentInput, s
     finish(ops, input, warehouse, district, payer, scratch)
 }
 
+/// Values that one of the two halves of a Payment has read. The halves can run at the same time.
+pub enum Half {
+    /// Warehouse and district.
+    Places(NameAndAddress, NameAndAddress),
+    /// Customer.
+    Payer(Box<(Payer, CustomerData)>),
+}
+
+/// Updates the customer, or the warehouse and the district.
+pub fn update_half<O: RowOps>(
+    ops: &mut O,
+    input: &PaymentInput,
+    key: CustomerKey,
+    is_payer: bool,
+) -> Result<Half, Failure<O::Error>> {
+    if is_payer {
+        let mut data = CustomerData::new();
+        let payer = update_customer(ops, input, key, &mut data)?;
+        return Ok(Half::Payer(Box::new((payer, data))));
+    }
+    Ok(Half::Places(update_warehouse(ops, input)?, update_district(ops, input)?))
+}
+
+/// The halves of a Payment that have run.
+#[derive(Default)]
+pub struct Halves {
+    places: Option<(NameAndAddress, NameAndAddress)>,
+    payer: Option<Box<(Payer, CustomerData)>>,
+}
+
+impl Halves {
+    /// Adds a half.
+    pub fn add(&mut self, half: Half) {
+        match half {
+            Half::Places(warehouse, district) => self.places = Some((warehouse, district)),
+            Half::Payer(read) => self.payer = Some(read),
+        }
+    }
+
+    /// Runs the steps after the halves, as [`finish`]. Returns `None` if a half has not run.
+    pub fn finish<O: Ops>(self, ops: &mut O, input: &PaymentInput, scratch: &mut Scratch) -> Option<TxnResult<O>> {
+        let ((warehouse, district), read) = self.places.zip(self.payer)?;
+        let (payer, data) = *read;
+        scratch.out.payment.data = data;
+        Some(finish(ops, input, warehouse, district, payer, scratch))
+    }
+}
+
 /// Inserts the HISTORY row of the payment, which combines the values read before, and sets the output fields.
 pub fn finish<O: Ops>(
     ops: &mut O,

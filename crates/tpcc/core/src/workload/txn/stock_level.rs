@@ -4,6 +4,7 @@ use std::hint::black_box;
 use std::ops::ControlFlow;
 
 use arrayvec::ArrayVec;
+use smallvec::SmallVec;
 
 use super::{Failure, Scratch, TxnResult, Verdict};
 use crate::workload::generate::input::StockLevelInput;
@@ -28,6 +29,9 @@ pub struct StockLevelOutput {
 /// Number of recent orders whose items are examined.
 pub const ORDERS: u32 = 20;
 
+/// Items with low stock of an epoch.
+pub type LowItems = SmallVec<[u32; 64]>;
+
 /// Number of stock rows announced at a time: enough to overlap their cache misses, few enough to stay in the first-level
 /// cache.
 const GROUP: usize = 16;
@@ -41,6 +45,28 @@ pub(super) fn run<O: Ops>(ops: &mut O, input: &StockLevelInput, scratch: &mut Sc
     low_items(ops, input, items, |_| low_stock += 1)?;
     set_output(input, low_stock, scratch);
     Ok(Verdict::Commit)
+}
+
+/// Returns the items with low stock among those of the epoch's orders: at most `grain` orders from `from`, below `next`.
+pub fn low_items_of_epoch<O: RowOps>(
+    ops: &mut O,
+    input: &StockLevelInput,
+    from: u32,
+    grain: usize,
+    next: u32,
+) -> Result<LowItems, Failure<O::Error>> {
+    let (mut items, mut low) = (Vec::new(), LowItems::new());
+    let last = from.saturating_add(grain as u32).min(next) - 1;
+    ordered_items(ops, input, from, last, &mut items)?;
+    low_items(ops, input, &items, |item| low.push(item))?;
+    Ok(low)
+}
+
+/// Sets the output fields from the items of all epochs, in which an item may occur several times.
+pub fn set_output_of_epochs(input: &StockLevelInput, mut low: Vec<u32>, scratch: &mut Scratch) {
+    low.sort_unstable();
+    low.dedup();
+    set_output(input, low.len() as u32, scratch);
 }
 
 /// Sets the output fields.
@@ -58,7 +84,7 @@ pub fn next_order<O: RowOps>(ops: &mut O, input: &StockLevelInput) -> Result<u32
 }
 
 /// Collects the distinct item numbers of the orders `first..=last`.
-pub fn ordered_items<O: RowOps>(
+fn ordered_items<O: RowOps>(
     ops: &mut O,
     input: &StockLevelInput,
     first: u32,
@@ -77,7 +103,7 @@ pub fn ordered_items<O: RowOps>(
 }
 
 /// Calls `low` for each item with low stock.
-pub fn low_items<O: RowOps>(
+fn low_items<O: RowOps>(
     ops: &mut O,
     input: &StockLevelInput,
     items: &[u32],

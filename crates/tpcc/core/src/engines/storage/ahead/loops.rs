@@ -6,7 +6,7 @@ use speculate::{Dependence, LoopTrace, Options, Speculator, Stats};
 
 use super::rows::{RowKey, RowStore};
 use crate::engines::storage::in_order::TransactionLoop;
-use crate::engines::storage::store::{Store, StoreError, StoreTransaction};
+use crate::engines::storage::store::{Store, StoreError, StoreTransaction, ended_early};
 use crate::workload::generate::input::{
     DeliveryInput, Input, OrderInput, OrderStatusInput, PaymentInput, StockLevelInput,
 };
@@ -15,7 +15,7 @@ use crate::workload::schema::keys::{ItemKey, StockKey};
 use crate::workload::schema::parts::ItemDetails;
 use crate::workload::schema::tables::Stock;
 use crate::workload::txn::long_order::{self, LongOrderOutput};
-use crate::workload::txn::payment::{CustomerData, NameAndAddress, Payer};
+use crate::workload::txn::payment::Halves;
 use crate::workload::txn::{Failure, Scratch, Verdict, customer, delivery, order_status, payment, stock_level};
 
 /// Executor that runs the loops of transactions ahead of the transactions.
@@ -99,38 +99,18 @@ impl<'s> Loops<'s> {
         grain: usize,
         scratch: &mut Scratch,
     ) -> LoopResult {
-        /// Values that one half of a Payment has read.
-        enum Half {
-            Places(NameAndAddress, NameAndAddress),
-            Payer(Box<(Payer, CustomerData)>),
-        }
         self.set_grain(grain)?;
         let key = customer::find(tx, input.customer, scratch)?;
-        let (mut places, mut payer) = (None, None);
+        let mut halves = Halves::default();
         tx.run_ahead(
             &mut self.speculator,
             &self.rows,
             [false, true],
             &[],
-            |epoch, &is_payer| {
-                if is_payer {
-                    let mut data = CustomerData::new();
-                    let payer = payment::update_customer(epoch, input, key, &mut data)?;
-                    return Ok(Half::Payer(Box::new((payer, data))));
-                }
-                Ok(Half::Places(payment::update_warehouse(epoch, input)?, payment::update_district(epoch, input)?))
-            },
-            |half| match half {
-                Half::Places(warehouse, district) => places = Some((warehouse, district)),
-                Half::Payer(read) => payer = Some(read),
-            },
+            |epoch, &is_payer| payment::update_half(epoch, input, key, is_payer),
+            |half| halves.add(half),
         )?;
-        let (Some((warehouse, district)), Some(read)) = (places, payer) else {
-            return Err(Failure::Engine(StoreError::Speculation("a loop ended before its last iteration".to_owned())));
-        };
-        let (payer, data) = *read;
-        scratch.out.payment.data = data;
-        payment::finish(tx, input, warehouse, district, payer, scratch)
+        halves.finish(tx, input, scratch).unwrap_or_else(|| Err(ended_early()))
     }
 
     /// Runs an Order-Status. The lines of the order run ahead.
@@ -191,28 +171,19 @@ impl<'s> Loops<'s> {
         scratch: &mut Scratch,
     ) -> LoopResult {
         self.set_grain(grain)?;
-        let delivered = &mut scratch.out.delivery.delivered;
-        delivered.clear();
-        for d in 1..=input.districts {
-            let Some(order) = delivery::take_new_order(tx, input.w, d)? else {
-                delivered.push(None);
-                continue;
-            };
-            let (customer, lines) = delivery::set_carrier_and_count_lines(tx, input, order)?;
+        let (speculator, rows) = (&mut self.speculator, &self.rows);
+        delivery::deliver_by_lines(tx, input, scratch, |tx, order, lines| {
             let mut sum = 0;
             tx.run_ahead(
-                &mut self.speculator,
-                &self.rows,
+                speculator,
+                rows,
                 1..=lines,
                 &[],
                 |epoch, &number| delivery::date_line(epoch, input, order, number),
                 |amount| sum += amount,
             )?;
-            delivery::credit_customer(tx, customer, sum)?;
-            delivered.push(Some(order.o));
-        }
-        std::hint::black_box(&*delivered);
-        Ok(Verdict::Commit)
+            Ok(sum)
+        })
     }
 
     /// Runs a Stock-Level. The recent orders run ahead. An epoch reads the lines of its orders as one range.
@@ -232,18 +203,10 @@ impl<'s> Loops<'s> {
             &self.rows,
             (first..next).step_by(grain),
             &[TableId::Stock],
-            |epoch, &from| {
-                let (mut items, mut low) = (Vec::new(), SmallVec::<[u32; 64]>::new());
-                let last = from.saturating_add(grain as u32).min(next) - 1;
-                stock_level::ordered_items(epoch, input, from, last, &mut items)?;
-                stock_level::low_items(epoch, input, &items, |item| low.push(item))?;
-                Ok(low)
-            },
+            |epoch, &from| stock_level::low_items_of_epoch(epoch, input, from, grain, next),
             |some| low.extend(some),
         )?;
-        low.sort_unstable();
-        low.dedup();
-        stock_level::set_output(input, low.len() as u32, scratch);
+        stock_level::set_output_of_epochs(input, low, scratch);
         Ok(Verdict::Commit)
     }
 

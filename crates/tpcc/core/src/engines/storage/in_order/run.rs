@@ -4,12 +4,12 @@
 use smallvec::SmallVec;
 
 use super::TransactionLoop;
-use crate::engines::storage::store::{StoreError, StoreTransaction};
+use crate::engines::storage::store::{StoreError, StoreTransaction, ended_early};
 use crate::workload::generate::input::{
     DeliveryInput, Input, MAX_LINES, OrderInput, OrderStatusInput, PaymentInput, StockLevelInput,
 };
 use crate::workload::txn::long_order::{self, LongOrderOutput};
-use crate::workload::txn::payment::{CustomerData, NameAndAddress, Payer};
+use crate::workload::txn::payment::Halves;
 use crate::workload::txn::{Failure, Scratch, Verdict, customer, delivery, order_status, payment, stock_level};
 
 type LoopResult = Result<Verdict, Failure<StoreError>>;
@@ -38,7 +38,7 @@ pub fn run(
 
 /// Returns the last iteration of the epoch that begins with `first`, in a loop up to `end`.
 fn last_of_epoch(first: u8, grain: usize, end: u8) -> u8 {
-    let last = usize::from(first).saturating_add(grain.max(1) - 1);
+    let last = usize::from(first).saturating_add(grain - 1);
     u8::try_from(last).map_or(end, |last| last.min(end))
 }
 
@@ -63,34 +63,14 @@ pub fn run_order(
 /// Runs a Payment. The loop has two iterations: warehouse and district, and customer. The HISTORY row combines the values
 /// that both have read.
 fn run_payment(tx: &mut StoreTransaction<'_>, input: &PaymentInput, scratch: &mut Scratch) -> LoopResult {
-    /// Values that one half of a Payment has read.
-    enum Half {
-        Places(NameAndAddress, NameAndAddress),
-        Payer(Box<(Payer, CustomerData)>),
-    }
     let key = customer::find(tx, input.customer, scratch)?;
-    let (mut places, mut payer) = (None, None);
+    let mut halves = Halves::default();
     tx.in_order(
         [false, true],
-        |tx, &is_payer| {
-            if is_payer {
-                let mut data = CustomerData::new();
-                let payer = payment::update_customer(tx, input, key, &mut data)?;
-                return Ok(Half::Payer(Box::new((payer, data))));
-            }
-            Ok(Half::Places(payment::update_warehouse(tx, input)?, payment::update_district(tx, input)?))
-        },
-        |half| match half {
-            Half::Places(warehouse, district) => places = Some((warehouse, district)),
-            Half::Payer(read) => payer = Some(read),
-        },
+        |tx, &is_payer| payment::update_half(tx, input, key, is_payer),
+        |half| halves.add(half),
     )?;
-    let (Some((warehouse, district)), Some(read)) = (places, payer) else {
-        return Err(Failure::Engine(StoreError::Speculation("a loop ended before its last iteration".to_owned())));
-    };
-    let (payer, data) = *read;
-    scratch.out.payment.data = data;
-    payment::finish(tx, input, warehouse, district, payer, scratch)
+    halves.finish(tx, input, scratch).unwrap_or_else(|| Err(ended_early()))
 }
 
 /// Runs an Order-Status. The loop is over the lines of the order.
@@ -149,14 +129,7 @@ fn run_delivered_lines(
     grain: usize,
     scratch: &mut Scratch,
 ) -> LoopResult {
-    let delivered = &mut scratch.out.delivery.delivered;
-    delivered.clear();
-    for d in 1..=input.districts {
-        let Some(order) = delivery::take_new_order(tx, input.w, d)? else {
-            delivered.push(None);
-            continue;
-        };
-        let (customer, lines) = delivery::set_carrier_and_count_lines(tx, input, order)?;
+    delivery::deliver_by_lines(tx, input, scratch, |tx, order, lines| {
         let mut sum = 0;
         tx.in_order(
             (1..=lines).step_by(grain),
@@ -166,11 +139,8 @@ fn run_delivered_lines(
             },
             |amount| sum += amount,
         )?;
-        delivery::credit_customer(tx, customer, sum)?;
-        delivered.push(Some(order.o));
-    }
-    std::hint::black_box(&*delivered);
-    Ok(Verdict::Commit)
+        Ok(sum)
+    })
 }
 
 /// Runs a Stock-Level. The loop is over the recent orders. An epoch reads the lines of its orders as one range.
@@ -185,17 +155,9 @@ fn run_stock_level(
     let mut low = Vec::new();
     tx.in_order(
         (first..next).step_by(grain),
-        |tx, &from| {
-            let (mut items, mut low) = (Vec::new(), SmallVec::<[u32; 64]>::new());
-            let last = from.saturating_add(grain as u32).min(next) - 1;
-            stock_level::ordered_items(tx, input, from, last, &mut items)?;
-            stock_level::low_items(tx, input, &items, |item| low.push(item))?;
-            Ok(low)
-        },
+        |tx, &from| stock_level::low_items_of_epoch(tx, input, from, grain, next),
         |some| low.extend(some),
     )?;
-    low.sort_unstable();
-    low.dedup();
-    stock_level::set_output(input, low.len() as u32, scratch);
+    stock_level::set_output_of_epochs(input, low, scratch);
     Ok(Verdict::Commit)
 }
