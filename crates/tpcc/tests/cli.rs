@@ -632,7 +632,7 @@ fn acknowledgements_that_nobody_reads_end_the_run() {
     assert!(!stderr(&output).contains("recover"), "{}", stderr(&output));
 }
 
-/// Four ways of running a transaction leave the same rows, also with read conflicts. The database itself remains unchanged.
+/// Five ways of running a transaction leave the same rows, also with read conflicts. The database itself remains unchanged.
 #[test]
 fn a_transaction_ahead_of_itself_leaves_the_same_rows() {
     let data = Scratch::new("latency");

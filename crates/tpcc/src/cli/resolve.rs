@@ -88,7 +88,6 @@ pub(crate) fn run(flags: RunFlags) -> Result<RunConfig, Error> {
         mix: work.mix,
         steps: work.order,
         speculate: flags.speculation.speculate,
-        epoch_workers: flags.speculation.epoch_workers,
         clock: work.clock,
         seed: work.random.seed,
         counters: flags.counters.is_on(),

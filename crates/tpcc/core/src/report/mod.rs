@@ -96,7 +96,7 @@ pub fn run_config(config: &RunConfig, counts: &ResolvedCounts, loaded: &Loaded) 
         admission: Some(config.admission.name().to_owned()),
         ctx_points: config.scheduling.points(),
         speculate: Some(config.speculate.name().to_owned()),
-        epoch_workers: (config.speculate != Speculate::Off).then_some(config.epoch_workers),
+        epoch_workers: (config.speculate != Speculate::Off).then_some(config.store.loop_threads),
         clock: Some(config.clock.name().to_owned()),
         counters: Some(config.counters),
         pin: Some(config.pin),

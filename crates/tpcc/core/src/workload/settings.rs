@@ -414,8 +414,6 @@ pub struct RunConfig {
     pub admission: Admission,
     /// Condition for loops on several threads.
     pub speculate: Speculate,
-    /// Number of threads on which such a loop runs.
-    pub epoch_workers: usize,
     /// Source of the dates that transactions store.
     pub clock: ClockKind,
     /// Seed of the random number generator.

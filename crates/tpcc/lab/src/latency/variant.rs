@@ -68,11 +68,20 @@ impl TrialInput {
 /// One way to run transactions, with its database and buffers.
 pub(super) struct Variant<'s> {
     store: &'s Store,
-    speculation: Option<LoopSpeculation<'s>>,
-    /// The loop that runs in place, and the number of iterations of an epoch.
-    in_place: Option<(TransactionLoop, usize)>,
+    way: Way<'s>,
     out: LongOrderOutput,
     scratch: Scratch,
+}
+
+/// Execution of a variant's transactions.
+enum Way<'s> {
+    OneCore,
+    InBuffers(Box<LoopSpeculation<'s>>),
+    /// The loop runs in place, in epochs of `grain` iterations.
+    InPlace {
+        of: TransactionLoop,
+        grain: usize,
+    },
 }
 
 /// Speculation of a variant.
@@ -87,21 +96,18 @@ struct LoopSpeculation<'s> {
 impl<'s> Variant<'s> {
     pub(super) fn new(store: &'s Store, mode: ExecutionMode, plan: &LatencyPlan) -> Result<Variant<'s>, Error> {
         let of = plan.mix.of_loop();
-        let in_place = matches!(mode, ExecutionMode::InPlace)
-            .then(|| (of, plan.grain.or(of.grains().first().copied()).unwrap_or(1)));
-        let speculation = match mode {
-            ExecutionMode::InOrder | ExecutionMode::InPlace => None,
+        let way = match mode {
+            ExecutionMode::InOrder => Way::OneCore,
+            ExecutionMode::InPlace => {
+                Way::InPlace { of, grain: plan.grain.or(of.grains().first().copied()).unwrap_or(1) }
+            }
             ExecutionMode::Speculative(options, how) => {
                 let loops = Loops::new(store, options).map_err(failed)?;
-                Some(LoopSpeculation {
-                    loops,
-                    of,
-                    selector: LoopSelector::new(of.grains_in_buffers(), how),
-                    grain: plan.grain,
-                })
+                let selector = LoopSelector::new(of.grains_in_buffers(), how);
+                Way::InBuffers(Box::new(LoopSpeculation { loops, of, selector, grain: plan.grain }))
             }
         };
-        Ok(Variant { store, speculation, in_place, out: LongOrderOutput::default(), scratch: Scratch::default() })
+        Ok(Variant { store, way, out: LongOrderOutput::default(), scratch: Scratch::default() })
     }
 
     /// Runs the background services of the engine, which have no threads of their own.
@@ -111,37 +117,34 @@ impl<'s> Variant<'s> {
 
     /// Resets the statistics of speculation.
     pub(super) fn reset_statistics(&mut self) {
-        if let Some(speculation) = &mut self.speculation {
+        if let Way::InBuffers(speculation) = &mut self.way {
             speculation.loops.take_stats();
         }
     }
 
     /// Returns the number of transactions until the governor has decided; 0 without speculation.
     pub(super) fn warm_up(&self) -> u64 {
-        self.speculation.as_ref().map_or(0, |speculation| speculation.selector.warm_up())
+        if let Way::InBuffers(speculation) = &self.way { speculation.selector.warm_up() } else { 0 }
     }
 
     /// Returns the number of iterations of an epoch, as set by the user or chosen by the governor; `None` if loops run in
     /// order.
     pub(super) fn grain(&self) -> Option<usize> {
-        self.speculation.as_ref().and_then(|speculation| speculation.grain.or(speculation.selector.chosen()))
+        let Way::InBuffers(speculation) = &self.way else { return None };
+        speculation.grain.or(speculation.selector.chosen())
     }
 
     /// Runs a transaction to its commit or rollback.
     pub(super) fn transact(&mut self, job: &TrialInput) -> Result<(), Error> {
-        let Variant { store, speculation, in_place, out, scratch } = self;
+        let Variant { store, way, out, scratch } = self;
         let mut tx = store.begin().map_err(failed)?;
-        let ran = match speculation {
-            None => match (*in_place, job) {
-                (None, _) => on_one_core(&mut tx, job, out, scratch),
-                (Some((_, grain)), TrialInput::LongOrder(input)) => {
-                    in_order::run_order(&mut tx, input.order(), grain, out)
-                }
-                (Some((of, grain)), TrialInput::Standard(input)) => {
-                    in_order::run(&mut tx, of, input, grain, scratch, out)
-                }
+        let ran = match way {
+            Way::OneCore => on_one_core(&mut tx, job, out, scratch),
+            Way::InPlace { of, grain } => match job {
+                TrialInput::LongOrder(input) => in_order::run_order(&mut tx, input.order(), *grain, out),
+                TrialInput::Standard(input) => in_order::run(&mut tx, *of, input, *grain, scratch, out),
             },
-            Some(speculation) => {
+            Way::InBuffers(speculation) => {
                 let decision = speculation.selector.decide();
                 let ran = match decision.grain.map(|usual| speculation.grain.unwrap_or(usual)) {
                     None => on_one_core(&mut tx, job, out, scratch),
@@ -165,21 +168,19 @@ impl<'s> Variant<'s> {
 
     /// Takes the statistics of speculation, and the dependences that caused violations.
     pub(super) fn speculation(&mut self) -> (Stats, Vec<Dependence>) {
-        self.speculation
-            .as_mut()
-            .map(|speculation| (speculation.loops.take_stats(), speculation.loops.profile()))
-            .unwrap_or_default()
+        let Way::InBuffers(speculation) = &mut self.way else { return Default::default() };
+        (speculation.loops.take_stats(), speculation.loops.profile())
     }
 
     /// Takes the traces of the loops of the last transaction, if loops are traced.
     pub(super) fn take_traces(&mut self) -> Vec<LoopTrace> {
-        self.speculation.as_mut().map(|speculation| speculation.loops.take_traces()).unwrap_or_default()
+        if let Way::InBuffers(speculation) = &mut self.way { speculation.loops.take_traces() } else { Vec::new() }
     }
 
     /// Measures the time of a loop of two epochs whose bodies do nothing, in microseconds.
     pub(super) fn fork_join_us(&mut self) -> Result<f64, Error> {
         const LOOPS: u32 = 1_000;
-        let Some(speculation) = &mut self.speculation else { return Ok(0.0) };
+        let Way::InBuffers(speculation) = &mut self.way else { return Ok(0.0) };
         let mut tx = self.store.begin().map_err(failed)?;
         let begun = Instant::now();
         for _ in 0..LOOPS {

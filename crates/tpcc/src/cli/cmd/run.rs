@@ -94,9 +94,9 @@ const RAMP_UP: Duration = Duration::from_secs(60);
 /// Warns if loops have more threads than the machine has cores.
 fn warn_of_threads(config: &RunConfig) {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = config.store.workers * config.epoch_workers;
+    let threads = config.store.workers * config.store.loop_threads;
     if config.speculate == Speculate::On && threads > cores {
-        let (workers, each) = (config.store.workers, config.epoch_workers);
+        let (workers, each) = (config.store.workers, config.store.loop_threads);
         say(format_args!(
             "warning: {workers} workers with {each} threads each on {cores} cores; pass --workers {} or --speculate auto",
             (cores / each).max(1)
