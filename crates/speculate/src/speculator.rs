@@ -476,17 +476,6 @@ impl<S: Store> Speculator<S> {
         }
     }
 
-    /// Sets the number of iterations per epoch for the following loops.
-    ///
-    /// # Errors
-    /// Returns an error if `iterations` is 0.
-    pub fn set_grain(&mut self, iterations: usize) -> Result<(), OptionsError> {
-        let options = self.options.grain(iterations);
-        options.check()?;
-        self.options = options;
-        Ok(())
-    }
-
     /// Makes reads at this site wait in the following loops, like the reads at the places of [`Options::wait_at`]. The site
     /// is a [`Dependence::read`] of the [profile](Speculator::profile).
     pub fn wait_at(&mut self, read: Site) {

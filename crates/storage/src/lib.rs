@@ -251,12 +251,13 @@ pub mod optimistic {
     pub use crate::db::optimistic::{Peeker, Place};
 }
 
-/// Cost of shared reads of one page under each latch kind, the layout of shared cache lines, and the record locks of a
-/// transaction: for benchmarks and reports.
+/// Cost of shared reads of one page under each latch kind, the layout of shared cache lines, the record locks of a
+/// transaction, and its loops: for benchmarks and reports.
 #[cfg(feature = "measure")]
 pub mod measure {
     pub use crate::base::holds::{FrameLayout, HeldLock};
     pub use crate::base::lines::SharedLines;
+    pub use crate::db::loop_measurement::LoopMeasurement;
     pub use crate::latch::measure::MeasuredPage;
 }
 

@@ -51,7 +51,7 @@ fn sessions_may_be_fibers() {
 
 #[test]
 fn steps_may_run_ahead_of_their_transaction() {
-    lines_of("ahead", &["--speculate", "on"], &["list-append"], &["serializable"]);
+    lines_of("loops", &["--speculate", "on"], &["list-append"], &["serializable"]);
 }
 
 fn lines(name: &str, how: &[&str]) {

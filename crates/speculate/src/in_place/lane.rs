@@ -1,10 +1,13 @@
 //! The epochs of one thread of a loop.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
 
 use super::order::{LoopEnding, LoopOrder, Outcome};
 use super::{DEPTH, InPlaceStore};
 use crate::sync::Spin;
+use crate::times::ns_between;
+use crate::trace::EpochTrace;
 
 /// An epoch that is not known to be settled, with its member.
 struct LaneEpoch<S: InPlaceStore, I> {
@@ -95,12 +98,18 @@ impl<'o, 's, S: InPlaceStore, I: Iterator, R, T: FnMut(R)> Lane<'o, 's, S, I, R,
     fn run_epoch(&mut self, at: usize, body: &(impl Fn(&mut S::Member, &I::Item) -> Result<R, S::Error> + Sync)) {
         let LaneEpoch { order, member, name, item, has_run, has_ended } = &mut self.epochs[at];
         *has_run = true;
+        let begun = self.order.is_traced().then(Instant::now);
         let outcome = match catch_unwind(AssertUnwindSafe(|| body(member, item))) {
             Ok(Ok(result)) => Outcome::Done(result),
             Ok(Err(error)) => Outcome::Ends(LoopEnding::Error(error)),
             Err(panic) => Outcome::Ends(LoopEnding::Panic(panic)),
         };
-        *has_ended = self.order.end(*order, *name, outcome);
+        let trace = begun.map(|begun| {
+            let body_ns = ns_between(begun, Instant::now());
+            let operations = self.order.store.operations(member, body_ns);
+            EpochTrace { number: *order - 1, operations, body_ns, in_order_ns: 0 }
+        });
+        *has_ended = self.order.end(*order, *name, outcome, trace);
     }
 
     fn begin(&mut self) -> Begun {

@@ -18,6 +18,7 @@ use self::lane::Lane;
 use self::order::{LoopEnding, LoopOrder};
 use crate::error::BuildError;
 use crate::pool::Pool;
+use crate::trace::{LoopTrace, TracedOp};
 
 /// Maximum number of epochs of a thread that are not settled.
 pub const DEPTH: usize = 3;
@@ -77,6 +78,13 @@ pub trait InPlaceStore: Sync {
     /// Returns true if the error of a body ends the loop at once, whatever the earlier epochs do: the store itself has to be
     /// rolled back.
     fn is_fatal(&self, error: &Self::Error) -> bool;
+
+    /// Returns the operations of the member's epoch, whose body has ended and has taken `body_ns` nanoseconds. Called in traced
+    /// loops only.
+    fn operations(&self, member: &Self::Member, body_ns: u64) -> Vec<TracedOp> {
+        let _ = (member, body_ns);
+        Vec::new()
+    }
 }
 
 /// Error of a loop.
@@ -104,6 +112,8 @@ pub struct InPlaceThreads {
     pool: Pool,
     threads: usize,
     stats: InPlaceStats,
+    /// Traces of the loops since the last call of [`InPlaceThreads::take_traces`]; `None` if loops are not traced.
+    traces: Option<Vec<LoopTrace>>,
 }
 
 impl std::fmt::Debug for InPlaceThreads {
@@ -119,7 +129,7 @@ impl InPlaceThreads {
     /// [`BuildError::Thread`] if the operating system refuses a thread.
     pub fn new(threads: usize) -> Result<InPlaceThreads, BuildError> {
         let pool = Pool::new(threads.max(1) - 1).map_err(BuildError::Thread)?;
-        Ok(InPlaceThreads { pool, threads: threads.max(1), stats: InPlaceStats::default() })
+        Ok(InPlaceThreads { pool, threads: threads.max(1), stats: InPlaceStats::default(), traces: None })
     }
 
     /// Returns the number of threads, with the calling thread.
@@ -127,9 +137,28 @@ impl InPlaceThreads {
         self.threads
     }
 
+    /// Selects whether the epochs of loops are traced, for [`simulate`](crate::simulate). Off by default.
+    pub fn trace(&mut self, on: bool) {
+        self.traces = on.then(Vec::new);
+    }
+
+    /// Returns the traces of the loops since the last call.
+    pub fn take_traces(&mut self) -> Vec<LoopTrace> {
+        self.traces.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
     /// Returns the counters of the loops since the last call.
     pub fn take_stats(&mut self) -> InPlaceStats {
         std::mem::take(&mut self.stats)
+    }
+
+    /// Runs `work` with number 0 on the calling thread, and with the numbers of the other threads on those of them that come
+    /// before the calling thread has finished. Returns when all that have begun have finished.
+    ///
+    /// # Panics
+    /// Panics with a panic of `work`.
+    pub fn run_together(&mut self, work: &(dyn Fn(usize) + Sync)) {
+        self.pool.invite(work);
     }
 
     /// Runs a loop: `body` for each item, on any thread and perhaps more than once; then `then` with each result, in order.
@@ -151,12 +180,16 @@ impl InPlaceThreads {
         I: Iterator<Item: Send> + Send,
         R: Send,
     {
-        let order = LoopOrder::new(store, items, then);
+        let order = LoopOrder::new(store, items, then, self.traces.is_some());
         self.pool.invite(&|thread| Lane::new(&order, thread).run(&body));
         let InPlaceStats { epochs, repeats } = order.stats();
         self.stats.epochs += epochs;
         self.stats.repeats += repeats;
-        match order.into_ending() {
+        let (ending, trace) = order.into_ending();
+        if let Some(traces) = &mut self.traces {
+            traces.extend(trace);
+        }
+        match ending {
             None => Ok(()),
             Some(LoopEnding::Error(error)) => Err(InPlaceError::Store(error)),
             Some(LoopEnding::NoMember) => Err(InPlaceError::NoMember),

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
 
@@ -10,6 +11,8 @@ use super::{InPlaceStats, InPlaceStore};
 use crate::quiet::discard;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use crate::times::ns_between;
+use crate::trace::{EpochTrace, LoopTrace};
 
 /// Reason for which a loop ends before its last item.
 pub(super) enum LoopEnding<E> {
@@ -29,6 +32,8 @@ struct OpenEpoch<N, R, E> {
     name: N,
     /// Result of the body, once it has ended.
     outcome: Option<Outcome<R, E>>,
+    /// Trace of the epoch up to the end of its body, in a traced loop.
+    trace: Option<EpochTrace>,
 }
 
 /// Part of the order that one thread at a time changes.
@@ -38,11 +43,15 @@ struct Progress<S: InPlaceStore, I, R, T> {
     open: VecDeque<OpenEpoch<S::Name, R, S::Error>>,
     ending: Option<LoopEnding<S::Error>>,
     then: T,
+    /// Trace of the settled epochs, in a traced loop.
+    trace: Option<LoopTrace>,
 }
 
 /// The shared state of a loop.
 pub(super) struct LoopOrder<'s, S: InPlaceStore, I, R, T> {
     pub(super) store: &'s S,
+    /// Begin of the loop, if it is traced.
+    traced_since: Option<Instant>,
     progress: CachePadded<Mutex<Progress<S, I, R, T>>>,
     /// Number of settled epochs, which is the place of the last of them.
     settled: CachePadded<AtomicU64>,
@@ -57,10 +66,12 @@ pub(super) struct LoopOrder<'s, S: InPlaceStore, I, R, T> {
 }
 
 impl<'s, S: InPlaceStore, I: Iterator, R, T: FnMut(R)> LoopOrder<'s, S, I, R, T> {
-    pub(super) fn new(store: &'s S, items: I, then: T) -> Self {
+    pub(super) fn new(store: &'s S, items: I, then: T, traced: bool) -> Self {
+        let trace = traced.then(LoopTrace::default);
         LoopOrder {
             store,
-            progress: CachePadded::new(Mutex::new(Progress { items, open: VecDeque::new(), ending: None, then })),
+            traced_since: traced.then(Instant::now),
+            progress: CachePadded::new(Mutex::new(Progress { items, open: VecDeque::new(), ending: None, then, trace })),
             settled: CachePadded::default(),
             members: AtomicUsize::new(0),
             repeats: AtomicU64::new(0),
@@ -86,6 +97,11 @@ impl<'s, S: InPlaceStore, I: Iterator, R, T: FnMut(R)> LoopOrder<'s, S, I, R, T>
         self.members.fetch_sub(1, Ordering::AcqRel);
     }
 
+    /// Returns true if the epochs of the loop are traced.
+    pub(super) fn is_traced(&self) -> bool {
+        self.traced_since.is_some()
+    }
+
     /// Returns true if a thread has a member.
     pub(super) fn has_members(&self) -> bool {
         self.members.load(Ordering::Acquire) > 0
@@ -103,6 +119,8 @@ impl<'s, S: InPlaceStore, I: Iterator, R, T: FnMut(R)> LoopOrder<'s, S, I, R, T>
 
     /// Begins the next epoch with this member. Returns its place and its item, or `None` if no epoch can begin. `begin` tells
     /// the store.
+    // Never inlined: experiments count its instructions under this name.
+    #[inline(never)]
     pub(super) fn next(&self, name: S::Name, begin: impl FnOnce(u64)) -> Option<(u64, I::Item)> {
         let mut progress = self.progress.lock();
         if self.is_over() || self.is_stopped() {
@@ -121,7 +139,7 @@ impl<'s, S: InPlaceStore, I: Iterator, R, T: FnMut(R)> LoopOrder<'s, S, I, R, T>
         };
         let order = self.settled.load(Ordering::Relaxed) + progress.open.len() as u64 + 1;
         begin(order);
-        progress.open.push_back(OpenEpoch { name, outcome: None });
+        progress.open.push_back(OpenEpoch { name, outcome: None, trace: None });
         Some((order, item))
     }
 
@@ -132,7 +150,15 @@ impl<'s, S: InPlaceStore, I: Iterator, R, T: FnMut(R)> LoopOrder<'s, S, I, R, T>
 
     /// Notes that the body of an epoch has ended, and settles the epochs that can be settled. Returns false if the epoch has
     /// been wounded: it must be rolled back and run again.
-    pub(super) fn end(&self, order: u64, name: S::Name, outcome: Outcome<R, S::Error>) -> bool {
+    // Never inlined: experiments count its instructions under this name.
+    #[inline(never)]
+    pub(super) fn end(
+        &self,
+        order: u64,
+        name: S::Name,
+        outcome: Outcome<R, S::Error>,
+        trace: Option<EpochTrace>,
+    ) -> bool {
         let mut awaited = Vec::new();
         {
             let mut progress = self.progress.lock();
@@ -150,7 +176,9 @@ impl<'s, S: InPlaceStore, I: Iterator, R, T: FnMut(R)> LoopOrder<'s, S, I, R, T>
             }
             let at = (order - self.settled.load(Ordering::Relaxed) - 1) as usize;
             progress.open[at].outcome = Some(outcome);
-            while let Some(OpenEpoch { name, outcome: Some(_) }) = progress.open.front() {
+            progress.open[at].trace = trace;
+            while let Some(OpenEpoch { name, outcome: Some(_), .. }) = progress.open.front() {
+                let begun = self.is_traced().then(Instant::now);
                 let name = *name;
                 // All earlier epochs have ended, so none can wound this one any more. One may have done so since it ended: its
                 // thread rolls it back and runs it again.
@@ -160,9 +188,9 @@ impl<'s, S: InPlaceStore, I: Iterator, R, T: FnMut(R)> LoopOrder<'s, S, I, R, T>
                 if self.store.settle(name) {
                     awaited.push(name);
                 }
-                let outcome = progress.open.pop_front().and_then(|epoch| epoch.outcome);
+                let Some(epoch) = progress.open.pop_front() else { break };
                 self.settled.fetch_add(1, Ordering::Release);
-                let ending = match outcome {
+                let ending = match epoch.outcome {
                     Some(Outcome::Done(result)) => {
                         let then = &mut progress.then;
                         catch_unwind(AssertUnwindSafe(|| then(result))).err().map(LoopEnding::Panic)
@@ -170,6 +198,12 @@ impl<'s, S: InPlaceStore, I: Iterator, R, T: FnMut(R)> LoopOrder<'s, S, I, R, T>
                     Some(Outcome::Ends(ending)) => Some(ending),
                     None => None,
                 };
+                if let (Some(begun), Some(mut of_epoch)) = (begun, epoch.trace)
+                    && let Some(trace) = &mut progress.trace
+                {
+                    of_epoch.in_order_ns = ns_between(begun, Instant::now());
+                    trace.epochs.push(of_epoch);
+                }
                 if let Some(ending) = ending {
                     self.stop(&mut progress, ending);
                     break;
@@ -218,8 +252,13 @@ impl<'s, S: InPlaceStore, I: Iterator, R, T: FnMut(R)> LoopOrder<'s, S, I, R, T>
         }
     }
 
-    pub(super) fn into_ending(self) -> Option<LoopEnding<S::Error>> {
-        CachePadded::into_inner(self.progress).into_inner().ending
+    /// Returns the reason for which the loop has ended before its last item, and the trace of a traced loop.
+    pub(super) fn into_ending(self) -> (Option<LoopEnding<S::Error>>, Option<LoopTrace>) {
+        let Progress { ending, mut trace, .. } = CachePadded::into_inner(self.progress).into_inner();
+        if let (Some(since), Some(trace)) = (self.traced_since, &mut trace) {
+            trace.elapsed_ns = ns_between(since, Instant::now());
+        }
+        (ending, trace)
     }
 }
 

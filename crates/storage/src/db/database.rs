@@ -222,13 +222,21 @@ impl Database {
             catalog,
             background,
             reruns: options.reruns,
-            loops: LoopThreads::new(options.loop_threads.unwrap_or_else(|| cores().min(MAX_LOOP_THREADS))),
+            loops: LoopThreads::new(
+                options.loop_threads.unwrap_or_else(|| cores().min(MAX_LOOP_THREADS)),
+                options.loop_measurement,
+            ),
             large_pages: options.large_pages,
             closed: Mutex::new(false),
             compacting: FairLock::new((), BlockReason::Room),
             directory,
             _lock: lock,
         })
+    }
+
+    /// Returns the number of threads of a loop: see [`Options::loop_threads`].
+    pub fn loop_threads(&self) -> usize {
+        self.loops.threads()
     }
 
     pub(super) fn checkpointer(&self) -> &Checkpointer {

@@ -4,9 +4,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use speculate::{InPlaceError, InPlaceStore};
+use speculate::{InPlaceError, InPlaceStore, TracedOp};
 
 use super::database::Database;
+use super::loop_measurement::operations_of;
 use super::transaction::Transaction;
 use crate::base::error::{StorageError, TxnError};
 use crate::base::ids::{Lsn, SlotId};
@@ -29,6 +30,8 @@ struct LoopMember<'db> {
     slot: SlotId,
     /// Position of the member's log chain at which its epoch began.
     mark: Lsn,
+    /// True if the epoch has been rolled back since it began.
+    was_rolled_back: bool,
 }
 
 /// The data of a loop, for the threads that run it.
@@ -58,7 +61,7 @@ impl<'db, E: Send> InPlaceStore for Loop<'_, 'db, E> {
         let Some(mut txn) = idle.or_else(|| engine.begin_member(self.head)) else { return Ok(None) };
         txn.join(self.head, thread);
         let slot = txn.slot.peek().id;
-        Ok(Some(LoopMember { tx: Transaction::new(self.db, txn), slot, mark: Lsn::ZERO }))
+        Ok(Some(LoopMember { tx: Transaction::new(self.db, txn), slot, mark: Lsn::ZERO, was_rolled_back: false }))
     }
 
     fn name(&self, member: &LoopMember<'db>) -> SlotId {
@@ -79,6 +82,7 @@ impl<'db, E: Send> InPlaceStore for Loop<'_, 'db, E> {
         member.tx.savepoints.numbers.clear();
         let txn = member.tx.txn.get_mut();
         member.mark = txn.savepoint();
+        member.was_rolled_back = false;
         txn.escalate_settled(self.head.slot, &self.txn);
         txn.begin_epoch(order);
     }
@@ -101,6 +105,7 @@ impl<'db, E: Send> InPlaceStore for Loop<'_, 'db, E> {
 
     fn roll_back(&self, member: &mut LoopMember<'db>) -> Result<(), Failure<E>> {
         member.tx.savepoints.numbers.clear();
+        member.was_rolled_back = true;
         self.in_rollback.fetch_add(1, Ordering::Relaxed);
         let rolled_back = member.tx.txn.get_mut().roll_back_epoch(member.mark);
         self.in_rollback.fetch_sub(1, Ordering::Relaxed);
@@ -109,6 +114,10 @@ impl<'db, E: Send> InPlaceStore for Loop<'_, 'db, E> {
 
     fn is_fatal(&self, error: &Failure<E>) -> bool {
         !matches!(error, Failure::Body(_))
+    }
+
+    fn operations(&self, member: &LoopMember<'db>, body_ns: u64) -> Vec<TracedOp> {
+        operations_of(member.tx.txn.borrow().locks_of_epoch().into_iter(), body_ns)
     }
 }
 
@@ -179,7 +188,7 @@ impl<'db> Transaction<'db> {
     {
         self.check_open()?;
         let db = self.db;
-        if db.loops.each == 1 || self.txn.get_mut().is_in_loop() {
+        if !db.loops.run_epochs() || self.txn.get_mut().is_in_loop() {
             let mut then = then;
             return items.into_iter().try_for_each(|item| {
                 then(body(self, &item)?);
@@ -229,6 +238,10 @@ fn run_body<'db, T, R, E>(
     }
     if member.tx.txn.get_mut().is_broken() {
         return Err(Failure::Broken(TxnError::Ended));
+    }
+    let db = member.tx.db;
+    if !member.was_rolled_back && db.loops.measured.injects(|| member.tx.txn.get_mut().locks_of_epoch().len()) {
+        db.engine.locks.wound(member.slot);
     }
     result.map_err(Failure::Body)
 }

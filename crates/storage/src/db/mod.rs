@@ -18,6 +18,7 @@ pub(crate) mod holds;
 mod in_order;
 #[cfg(feature = "measure")]
 pub(crate) mod lines;
+pub(crate) mod loop_measurement;
 mod loop_threads;
 mod many;
 pub(crate) mod memory;

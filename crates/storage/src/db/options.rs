@@ -13,6 +13,7 @@ use crate::base::hook::{Hook, ThreadHook};
 use crate::base::ids::PAGE_SIZE;
 use crate::buffer::contention::CONTENDED_AT;
 use crate::db::bounds::within;
+use crate::db::loop_measurement::LoopMeasurement;
 use crate::db::services::Services;
 use crate::latch::{MOST_WORDS, PROMOTE_AT};
 use crate::lock::NAME_BITS;
@@ -52,6 +53,7 @@ pub struct Options {
     pub(crate) create: bool,
     pub(crate) reruns: u32,
     pub(crate) loop_threads: Option<usize>,
+    pub(crate) loop_measurement: LoopMeasurement,
     /// Size of one log file in bytes; `None`: derived from the maximum size of the log files.
     pub(crate) segment_bytes: Option<u64>,
     pub(crate) ring_bytes: usize,
@@ -139,6 +141,7 @@ impl Default for Options {
             create: true,
             reruns: 100,
             loop_threads: None,
+            loop_measurement: LoopMeasurement::default(),
             segment_bytes: None,
             ring_bytes: 8 << 20,
             reader_bytes: 512 << 10,

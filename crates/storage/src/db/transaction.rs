@@ -480,7 +480,11 @@ impl<'db> Transaction<'db> {
     pub fn commit_async(self) -> Result<Lsn, TxnError> {
         self.check_open()?;
         self.db.engine.pool.points().enter(Operation::of_transaction(OperationKind::Commit));
-        Ok(self.txn.into_inner().commit()?)
+        let txn = self.txn.into_inner();
+        if txn.has_members() && txn.has_locks_elsewhere() {
+            return Ok(self.db.loops.commit(txn)?);
+        }
+        Ok(txn.commit()?)
     }
 
     /// Commits the transaction for [`Database::transact`]; returns an error if the transaction is a deadlock victim.

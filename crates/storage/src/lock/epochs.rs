@@ -13,6 +13,16 @@ use super::table::LatchedBucket;
 use super::wait::{WaitOutcome, WaitsFor, Wakes};
 use crate::base::ids::SlotId;
 
+/// A record lock that an epoch has taken.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EpochLock {
+    pub(crate) table: u32,
+    /// Name of the record: hash of its index and key.
+    pub(crate) name: u64,
+    /// True if the epoch may write the record.
+    pub(crate) is_exclusive: bool,
+}
+
 /// Number of record locks of a member in a table below which a table lock would save little.
 const FEW_RECORDS: u32 = 256;
 
@@ -98,6 +108,11 @@ impl LockOwner {
         membership.family.store(u32::from(parent.0) + 1, Ordering::Relaxed);
     }
 
+    /// Returns the thread that runs the owner's epochs.
+    pub(crate) fn thread(&self) -> u32 {
+        self.shared().membership.thread.load(Ordering::Relaxed)
+    }
+
     /// As [`LockOwner::writes_unnamed`], for the other owners of the family.
     pub(crate) fn family_writes_unnamed(&self, table: u32) -> bool {
         // Only a lock for writing the whole table excludes this intention.
@@ -164,6 +179,11 @@ impl LockOwner {
         }
     }
 
+    /// Returns the number of record locks that the owner holds.
+    pub(crate) fn records(&self) -> u32 {
+        self.touched.iter().map(|table| self.records_in(*table)).sum()
+    }
+
     fn records_in(&self, table: u32) -> u32 {
         let usage = self.tables.get(table as usize).or_else(|| self.sparse.get(&table));
         usage.map_or(0, |usage| usage.records)
@@ -178,6 +198,17 @@ impl LockOwner {
     #[inline]
     pub(crate) fn is_in_epoch(&self) -> bool {
         self.epoch != 0
+    }
+
+    /// Returns the record locks that the epoch has taken, in the order of the requests.
+    pub(crate) fn locks_of_epoch(&self) -> Vec<EpochLock> {
+        let of_epoch = self.arena.iter().filter(|request| !request.is_free() && request.epoch.get() == self.epoch);
+        let lock = |request: &Request| {
+            let held = request.held.get();
+            let is_exclusive = held.key() == KeyMode::X || held.is_insert();
+            EpochLock { table: request.table.get(), name: request.name.get().0, is_exclusive }
+        };
+        of_epoch.map(lock).collect()
     }
 
     /// Releases the locks of the epoch, whose changes have been undone. Locks that the owner held before get their former

@@ -33,6 +33,7 @@ use crate::base::hook::Hook;
 use crate::base::ids::{IndexId, SlotId};
 use crate::base::waits::Wait;
 
+pub(crate) use epochs::EpochLock;
 pub(crate) use insert::InsertCheck;
 #[cfg(test)]
 pub(crate) use mode::KeyMode;

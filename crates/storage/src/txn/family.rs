@@ -13,7 +13,11 @@ use crate::base::config::Isolation;
 use crate::base::error::StorageError;
 use crate::base::ids::{Age, Lsn, SlotId};
 use crate::base::mutant::{Mutant, is_mutant};
+use crate::lock::EpochLock;
 use crate::log::RecordKind;
+
+/// Number of record locks from which on a thread of a loop is asked to release them. For fewer the request costs more.
+const MANY_LOCKS: u32 = 32;
 
 /// The transaction of a family, as its members need it.
 #[derive(Clone, Copy, Debug)]
@@ -84,6 +88,11 @@ impl<'db> Txn<'db> {
         self.slot.state().owner.end_epochs();
     }
 
+    /// Returns the record locks that the member's epoch has taken.
+    pub(crate) fn locks_of_epoch(&self) -> Vec<EpochLock> {
+        self.slot.peek().owner.locks_of_epoch()
+    }
+
     /// Undoes the member's epoch, which began at `mark`, and releases its locks. The epoch can run again.
     ///
     /// # Errors
@@ -112,15 +121,38 @@ impl<'db> Txn<'db> {
         self.members.extend(members);
     }
 
-    /// Commits the transaction with its members, as [`Txn::commit`].
+    /// Returns true if the transaction has members, so that [`Txn::commit_family`] has to end it.
+    #[inline]
+    pub(crate) fn has_members(&self) -> bool {
+        !self.members.is_empty()
+    }
+
+    /// Returns true if a thread besides the one with number 0 has many locks to release when the transaction ends.
+    pub(crate) fn has_locks_elsewhere(&self) -> bool {
+        let elsewhere = self.members.iter().filter(|member| member.thread() != 0);
+        elsewhere.map(|member| member.slot.peek().owner.records()).sum::<u32>() >= MANY_LOCKS
+    }
+
+    /// Returns the thread of the loop that has run the member's epochs.
+    fn thread(&self) -> u32 {
+        self.slot.peek().owner.thread()
+    }
+
+    /// Commits the transaction with its members, as [`Txn::commit`]. `on_threads` gets a function that releases the locks of the
+    /// members. It must call this function with number 0, and may call it with the numbers of the loop's other threads, each on
+    /// that thread: it has the members' locks in its caches.
     #[cold]
-    pub(super) fn commit_family(mut self) -> Result<Lsn, StorageError> {
+    pub(crate) fn commit_family(
+        mut self,
+        on_threads: impl FnOnce(&(dyn Fn(usize) + Sync)),
+    ) -> Result<Lsn, StorageError> {
+        debug_assert!(!self.broken, "half a statement would be committed");
         let engine = self.engine;
         let is_writer = |txn: &Txn<'_>| txn.slot.peek().last != Lsn::ZERO;
         let wrote = is_writer(&self) || self.members.iter().any(is_writer);
         if !wrote {
             engine.poison.check_memory()?;
-            self.end_members(true);
+            self.end_members(true, on_threads);
             return self.commit();
         }
         engine.poison.check()?;
@@ -139,7 +171,7 @@ impl<'db> Txn<'db> {
             txn.slot.ended();
         }
         appended?;
-        self.end_members(true);
+        self.end_members(true, on_threads);
         self.reserved.release(&engine.pool);
         self.slot.state().owner.release_all();
         self.ended = true;
@@ -149,21 +181,38 @@ impl<'db> Txn<'db> {
         Ok(end)
     }
 
-    /// Releases the locks and the slots of all members, whose changes have been committed or undone.
-    pub(super) fn end_members(&mut self, committed: bool) {
+    /// Releases the locks and the slots of all members, whose changes have been committed or undone. `on_threads` as for
+    /// [`Txn::commit_family`].
+    pub(super) fn end_members(&mut self, committed: bool, on_threads: impl FnOnce(&(dyn Fn(usize) + Sync))) {
         let mut members = std::mem::take(&mut self.members);
         // Whatever happens below, no member is rolled back when it is dropped.
         members.iter_mut().for_each(|member| member.ended = true);
-        for mut member in members {
-            member.reserved.release(&member.engine.pool);
-            if member.slot.peek().last == Lsn::ZERO {
-                // The member may have announced a record and then written none.
-                member.slot.ended();
+        let members = Mutex::new(members);
+        on_threads(&|thread| {
+            loop {
+                let next = {
+                    let mut members = members.lock();
+                    let own = members.iter().position(|member| member.thread() as usize == thread);
+                    // The caller's thread also takes what no other thread has taken.
+                    let at = own.or_else(|| (thread == 0 && !members.is_empty()).then_some(0));
+                    at.map(|at| members.swap_remove(at))
+                };
+                let Some(member) = next else { return };
+                member.end_member(committed);
             }
-            member.slot.state().owner.release_all();
-            if member.slot.peek().handled_large {
-                member.free_chains(committed);
-            }
+        });
+    }
+
+    /// Releases the locks and the slot of a member.
+    fn end_member(mut self, committed: bool) {
+        self.reserved.release(&self.engine.pool);
+        if self.slot.peek().last == Lsn::ZERO {
+            // The member may have announced a record and then written none.
+            self.slot.ended();
+        }
+        self.slot.state().owner.release_all();
+        if self.slot.peek().handled_large {
+            self.free_chains(committed);
         }
     }
 

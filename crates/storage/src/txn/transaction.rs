@@ -22,7 +22,7 @@ pub(crate) struct Txn<'db> {
     pub(crate) finds_together: bool,
     pub(super) ended: bool,
     /// True if a statement failed and could not be undone completely. The transaction can then only be rolled back.
-    broken: bool,
+    pub(super) broken: bool,
     pub(super) reserved: ReservedSpace,
     /// Members that have run epochs of the transaction's loops. See `family`.
     pub(super) members: Vec<Txn<'db>>,
@@ -190,8 +190,8 @@ impl<'db> Txn<'db> {
     #[inline]
     pub(crate) fn commit(mut self) -> Result<Lsn, StorageError> {
         debug_assert!(!self.broken, "half a statement would be committed");
-        if !self.members.is_empty() {
-            return self.commit_family();
+        if self.has_members() {
+            return self.commit_family(|release| release(0));
         }
         let state = self.slot.state();
         let wrote = state.last != Lsn::ZERO;
@@ -314,7 +314,7 @@ impl<'db> Txn<'db> {
             // The transaction may have announced a record for which the log had no space.
             self.slot.ended();
         }
-        self.end_members(false);
+        self.end_members(false, |release| release(0));
         self.reserved.release(&self.engine.pool);
         self.slot.state().owner.release_all();
         if self.slot.peek().handled_large {

@@ -21,9 +21,9 @@ fn fifty_histories_of_fibers_show_nothing_that_their_level_forbids() {
 }
 
 #[test]
-fn fifty_histories_of_steps_ahead_of_their_transactions_are_serializable() {
+fn fifty_histories_of_steps_in_loops_are_serializable() {
     for seed in 20_280_000..20_280_000 + HISTORIES {
-        let seen = history(seed, &Trial::of_seed(seed, TRANSACTIONS / 4).ahead());
+        let seen = history(seed, &Trial::of_seed(seed, TRANSACTIONS / 4).in_loops());
         assert_eq!(seen, [], "seed {seed}");
     }
 }

@@ -25,6 +25,7 @@ mod tests {
             ("index-fetch", schemars::schema_for!(crate::index_fetch::IndexFetchReport)),
             ("tenants", schemars::schema_for!(crate::tenants::TenantsReport)),
             ("latency", schemars::schema_for!(crate::latency::LatencyReport)),
+            ("latency-way", schemars::schema_for!(crate::latency::WayReport)),
             ("reproduce", schemars::schema_for!(crate::reproduce::Report)),
             ("compare", schemars::schema_for!(crate::compare::ComparedRuns)),
             ("sweep", schemars::schema_for!(crate::compare::sweep::Sweep)),

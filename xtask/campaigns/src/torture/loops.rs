@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use storage::disk::{Crash, MemDisk, SimDisk};
+use storage::measure::LoopMeasurement;
 use storage::{Background, Database, Durability, Options, Table, Transaction, TxnError};
 
 use super::CampaignPlan;
@@ -205,10 +206,16 @@ fn all(db: &Database) -> Result<BTreeMap<u64, u64>, TxnError> {
     db.begin()?.range(&ROWS, ..)?.collect()
 }
 
+/// Sets random numbers of threads and of injected conflicts.
+fn with_loops(options: Options, rng: &mut Rng) -> Options {
+    let inject = rng.pick(&[0.0, 0.02, 0.2]);
+    let measurement = LoopMeasurement { epochs_on_one_thread: true, trace: false, inject, seed: rng.next() };
+    options.loop_threads(1 + rng.index(4)).measure_loops(measurement)
+}
+
 fn open_in_memory(rng: &mut Rng) -> Result<Database, String> {
-    let threads = 2 + rng.index(3);
     let options = Options::new().buffer_pool(4 << 20).transactions(32).durability(Durability::Async);
-    options.loop_threads(threads).open_on(Arc::new(MemDisk::new())).map_err(|error| error.to_string())
+    with_loops(options, rng).open_on(Arc::new(MemDisk::new())).map_err(|error| error.to_string())
 }
 
 /// Runs random transactions with loops and compares them with a map.
@@ -326,16 +333,15 @@ fn run_beside_transactions(rng: &mut Rng) -> Result<(), String> {
     if found.values().sum::<u64>() == TOTAL { Ok(()) } else { Err(format!("left {found:?}")) }
 }
 
-fn open_simulated(disk: &SimDisk) -> Result<Database, String> {
+fn open_simulated(disk: &SimDisk, rng: &mut Rng) -> Result<Database, String> {
     let options = Options::new()
         .buffer_pool(1 << 20)
         .log_segment(64 << 10)
         .log_buffer(512 << 10)
         .checkpoint_every(1 << 20)
         .transactions(32)
-        .background(Background::Inline)
-        .loop_threads(3);
-    options.open_on(Arc::new(disk.clone())).map_err(|error| error.to_string())
+        .background(Background::Inline);
+    with_loops(options, rng).open_on(Arc::new(disk.clone())).map_err(|error| error.to_string())
 }
 
 /// Runs transactions with loops until the disk fails at a random call, and restarts after a crash. The rows must be those
@@ -345,7 +351,7 @@ fn crash(rng: &mut Rng) -> Result<(), String> {
     let mut rows = BTreeMap::new();
     for life in 0..TRANSACTIONS / 4 {
         let failed = |what: String| format!("life {life}: {what}");
-        let db = open_simulated(&disk).map_err(failed)?;
+        let db = open_simulated(&disk, rng).map_err(failed)?;
         let found = all(&db).map_err(|error| failed(error.to_string()))?;
         if found != rows {
             return Err(failed(format!("{found:?} after the second restart, {rows:?} after the first")));
@@ -415,7 +421,8 @@ fn draw_crash(rng: &mut Rng) -> Crash {
 /// `wanted`.
 fn restarted(disk: &SimDisk, wanted: &[&BTreeMap<u64, u64>]) -> Result<BTreeMap<u64, u64>, String> {
     let copy = disk.crash(Crash::All);
-    let db = open_simulated(&copy)?;
+    // No loop runs on the copy.
+    let db = open_simulated(&copy, &mut Rng::new(0))?;
     let found = all(&db).map_err(|error| error.to_string())?;
     if wanted.contains(&&found) { Ok(found) } else { Err(format!("{found:?} is there, not one of {wanted:?}")) }
 }
@@ -426,7 +433,7 @@ fn crash_again(disk: SimDisk, rows: BTreeMap<u64, u64>, rng: &mut Rng) -> Result
     let mut disk = disk;
     for calls in 1..12 {
         disk.power_off_after(calls * 2);
-        drop(open_simulated(&disk));
+        drop(open_simulated(&disk, rng));
         disk = disk.crash(draw_crash(rng));
         restarted(&disk, &[&rows])?;
     }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::ValueEnum;
+use storage::measure::LoopMeasurement;
 
 use super::error::{Error, command};
 use super::generate::deck::Mix;
@@ -221,6 +222,8 @@ pub struct StoreConfig {
     pub team_size: usize,
     /// Number of threads of a transaction's loop that runs in place, with the thread of the transaction.
     pub loop_threads: usize,
+    /// What an experiment changes about the loops of transactions.
+    pub loops: LoopMeasurement,
 }
 
 /// Scheduling of the transactions of a worker.
@@ -372,6 +375,7 @@ impl StoreConfig {
             read_delay_us: 0,
             team_size: 1,
             loop_threads: 1,
+            loops: LoopMeasurement::default(),
         }
     }
 

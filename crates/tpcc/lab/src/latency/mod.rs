@@ -1,24 +1,24 @@
-//! Measures the time of one transaction in five ways: on one core, without and with announcing groups of rows; with its loop
-//! run ahead by speculation in buffers, on one core and on several; and with its loop in place on several cores (after the
-//! TLS paper: Colohan, Ailamaki, Steffan, Mowry, TOCS 2008).
+//! Measures the time of one transaction in four ways: on one core, without and with announcing groups of rows; and with its
+//! loop in epochs, on one core and on several (after the TLS paper: Colohan, Ailamaki, Steffan, Mowry, TOCS 2008).
 //!
 //! Each way is a variant with its own copy of the database in memory; all run the same inputs. The variants alternate in
 //! short blocks, so that disturbances of the machine affect all of them. At the end all copies must hold the same rows.
 
 pub mod dependence;
+mod ideal;
+mod report;
 pub mod simulation;
 mod variant;
+
+pub use report::{LatencyReport, RatioRange, RatiosToAnnounced, PerWay, TrialTimes, WayReport};
+pub use variant::Way;
 
 use std::time::Instant;
 
 use hdrhistogram::Histogram;
-#[cfg(test)]
-use schemars::JsonSchema;
-use serde::Serialize;
-use speculate::{Committer, Dependence, Forwarding, Options, Stats};
 
-use self::simulation::{MeasuredMeans, Simulation, SimulationInput, TracedTransaction};
-use self::variant::{ExecutionMode, TrialInput, Variant};
+use self::simulation::{MeasuredMeans, SimulationInput, TracedTransaction};
+use self::variant::{TrialInput, Variant};
 use crate::interval::Ratio;
 use tpcc_core::engines::storage::in_order::TransactionLoop;
 use tpcc_core::engines::storage::store::Store;
@@ -54,7 +54,7 @@ pub enum LatencyMix {
 }
 
 impl LatencyMix {
-    /// Returns the loop of the transaction that runs ahead.
+    /// Returns the loop of the transaction that runs in epochs.
     pub fn of_loop(self) -> TransactionLoop {
         match self {
             LatencyMix::NewOrder => TransactionLoop::OrderLines,
@@ -73,9 +73,9 @@ impl LatencyMix {
 pub struct LatencyPlan {
     /// Transaction to run.
     pub mix: LatencyMix,
-    /// Number of threads of speculation.
+    /// Number of threads of a loop.
     pub epoch_workers: usize,
-    /// Condition for running loops ahead: always, or by decision of the governor.
+    /// Condition for running loops in epochs: always, or by decision of the governor.
     pub speculate: Speculate,
     /// Number of iterations of an epoch; `None` if the governor decides.
     pub grain: Option<usize>,
@@ -83,217 +83,50 @@ pub struct LatencyPlan {
     pub transactions: u64,
     /// Seed of the inputs and of the injected violations.
     pub seed: u64,
-    /// Probability of an injected violation of a read.
+    /// Probability of an injected violation, for each row that an epoch uses.
     pub inject: f64,
-    /// Forwarding of uncommitted writes of earlier epochs to reads.
-    pub forwarding: ForwardWrites,
-    /// Thread that validates and commits epochs.
-    pub committer: CommitBy,
     /// If true, simulates other numbers of processors.
     pub simulate: bool,
+    /// The only way to run, if any.
+    pub only: Option<Way>,
 }
 
-/// Condition for running loops ahead.
+/// Condition for running loops in epochs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum LatencySpeculate {
-    /// loops run ahead of every transaction
+    /// loops run in epochs in every transaction
     On,
-    /// loops run ahead if the governor finds that faster
+    /// loops run in epochs if the governor finds that faster
     Auto,
 }
 
-/// Forwarding of uncommitted writes of earlier epochs to reads.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-pub enum ForwardWrites {
-    /// forwarding after many violations, and if reads wait for writes
-    Adaptive,
-    /// forwarding in every loop
-    Always,
-    /// no forwarding
-    Never,
-}
-
-/// Thread that validates and commits epochs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-pub enum CommitBy {
-    /// thread that runs the transaction
-    Caller,
-    /// thread that has run the epoch
-    Owner,
-}
-
 impl LatencyPlan {
-    /// Returns the number of copies of the database in memory at the same time: one for each variant.
+    /// Returns the number of copies of the database in memory at the same time.
     pub fn copies(&self) -> u64 {
-        (if self.simulate { VARIANTS + TRACED_VARIANTS } else { VARIANTS }) as u64
+        if self.only.is_some() {
+            return 1;
+        }
+        let traced = if self.simulate { TRACED_THREADS.len() } else { 0 };
+        (Way::ALL.len() + traced + self.independent()) as u64
     }
 
-    /// Returns the options of speculative loops on `workers` threads.
-    fn options(&self, workers: usize, inject: f64) -> Options {
-        let forwarding = match self.forwarding {
-            ForwardWrites::Adaptive => Forwarding::Adaptive,
-            ForwardWrites::Always => Forwarding::Always,
-            ForwardWrites::Never => Forwarding::Never,
-        };
-        let committer = match self.committer {
-            CommitBy::Caller => Committer::Caller,
-            CommitBy::Owner => Committer::Owner,
-        };
-        let options = Options::new().workers(workers).forwarding(forwarding).committer(committer);
-        options.inject_violations(inject, self.seed)
+    /// Returns the number of independent transactions at the same time that are compared with the loop: none if it runs on one
+    /// core.
+    fn independent(&self) -> usize {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        if self.epoch_workers == 1 { 0 } else { self.epoch_workers.min(cores) }
     }
 }
 
-/// Times of a transaction.
-#[derive(Clone, Copy, Debug, Serialize)]
-#[cfg_attr(test, derive(JsonSchema))]
-pub struct TrialTimes {
-    /// Mean, microseconds.
-    pub mean_us: f64,
-    /// Median, microseconds.
-    pub p50_us: f64,
-    /// 99th percentile, microseconds.
-    pub p99_us: f64,
-}
-
-/// A number for each way except the sequential one.
-#[derive(Clone, Copy, Debug, Serialize)]
-#[cfg_attr(test, derive(JsonSchema))]
-pub struct PerWay {
-    /// One core, with announcing groups of rows.
-    pub sequential_prefetch: f64,
-    /// Speculation on one core.
-    pub tls_seq: f64,
-    /// Speculation on several cores.
-    pub speculative: f64,
-    /// The loop in place, on several cores.
-    pub in_place: f64,
-}
-
-/// A dependence between a read and a write, which caused violations.
-#[derive(Clone, Debug, Serialize)]
-#[cfg_attr(test, derive(JsonSchema))]
-#[cfg_attr(test, schemars(rename = "DependenceFound"))]
-pub struct DependenceReport {
-    /// Location of the premature read.
-    pub read: String,
-    /// Location of the write; null if no epoch wrote the value.
-    pub written: Option<String>,
-    /// Number of violations.
-    pub violations: u64,
-    /// Number of rewound operations.
-    pub rewound: u64,
-    /// Time of the rewound operations, in microseconds.
-    pub lost_us: f64,
-}
-
-/// Ratios of means between ways that all announce groups of rows.
-#[derive(Clone, Copy, Debug, Serialize)]
-#[cfg_attr(test, derive(JsonSchema))]
-pub struct AnnouncedRatios {
-    /// Speculation on one core.
-    pub tls_seq: AnnouncedRatio,
-    /// Speculation on as many cores as there are workers.
-    pub speculative: AnnouncedRatio,
-    /// The loop in place, on as many cores as there are workers.
-    pub in_place: AnnouncedRatio,
-}
-
-/// A ratio with its 95% interval.
-#[derive(Clone, Copy, Debug, Serialize)]
-#[cfg_attr(test, derive(JsonSchema))]
-pub struct AnnouncedRatio {
-    /// Ratio of the sums.
-    pub value: f64,
-    /// Lower end of the interval.
-    pub low: f64,
-    /// Upper end of the interval.
-    pub high: f64,
-}
-
-/// Output of `tpcc latency --json`.
-#[derive(Clone, Debug, Serialize)]
-#[cfg_attr(test, derive(JsonSchema))]
-#[cfg_attr(test, schemars(title = "tpcc latency --json"))]
-pub struct LatencyReport {
-    /// Identifier of the schema that this object follows: the `$id` of a file in `schema/`.
-    pub schema: String,
-    /// Name of the transaction.
-    pub mix: String,
-    /// Warehouses of the database.
-    pub warehouses: u32,
-    /// Number of threads of speculation.
-    pub epoch_workers: usize,
-    /// Number of cores of the machine.
-    pub cores: usize,
-    /// on: the loop ran ahead in each transaction; auto: only if the governor had decided so.
-    pub speculate: String,
-    /// Iterations of an epoch; with auto the last choice of the governor, null if loops ran in order.
-    pub grain: Option<usize>,
-    /// Number of measured transactions of each way.
-    pub transactions: u64,
-    /// Seed of the inputs.
-    pub seed: u64,
-    /// Probability of an injected violation of a read.
-    pub inject_violations: f64,
-    /// Forwarding of uncommitted writes of earlier epochs to reads: adaptive, always or never.
-    pub forwarding: String,
-    /// Thread that validated and committed epochs: caller or owner.
-    pub committer: String,
-    /// Times on one core, steps one after the other, without announcing groups of rows.
-    pub sequential: TrialTimes,
-    /// Times on one core, with announcing groups of rows: the engine's default.
-    pub sequential_prefetch: TrialTimes,
-    /// Times of speculation on one core.
-    pub tls_seq: TrialTimes,
-    /// Times of speculation on as many cores as there are workers.
-    pub speculative: TrialTimes,
-    /// Times with the loop in place, on as many cores as there are workers, with announcing groups of rows.
-    pub in_place: TrialTimes,
-    /// Ratio of the mean of each way to the mean of `sequential`.
-    pub ratio: PerWay,
-    /// Lower ends of 95% intervals of `ratio`.
-    pub ratio_low: PerWay,
-    /// Upper ends of 95% intervals of `ratio`.
-    pub ratio_high: PerWay,
-    /// Ratio of the mean of each way of speculation to the mean of `sequential_prefetch`.
-    pub ratio_to_announced: AnnouncedRatios,
-    /// Number of committed epochs of `speculative`.
-    pub epochs: u64,
-    /// Number of times that an epoch was rewound.
-    pub violations: u64,
-    /// Number of these violations that were injected.
-    pub injected: u64,
-    /// Time of rewound work, microseconds per transaction.
-    pub rewound_us: f64,
-    /// Time that epochs held the token, which passes in order, microseconds per transaction.
-    pub in_order_us: f64,
-    /// Time that epochs held the token, microseconds per iteration of the loop.
-    pub in_order_us_per_item: f64,
-    /// Time that workers waited for the token, microseconds per transaction.
-    pub waited_us: f64,
-    /// Time of an empty loop of two epochs, microseconds.
-    pub fork_join_us: f64,
-    /// Dependences that rewound epochs, the costliest first.
-    pub dependences: Vec<DependenceReport>,
-    /// Simulated times on other numbers of processors; null without `--simulate`.
-    pub simulation: Option<Simulation>,
-    /// Digest of all rows after `sequential`.
-    pub fingerprint: String,
-    /// True if all ways left the same rows.
-    pub equal: bool,
-}
-
-/// Number of transactions of a variant before the next variant runs.
-const BLOCK_TRANSACTIONS: u64 = 10;
+/// Number of measured transactions of a variant before the next variant runs.
+const BLOCK_TRANSACTIONS: u64 = 20;
+/// Number of transactions of each variant at the begin of a block that are not measured: the caches still hold another variant's
+/// database, and the threads of a loop sleep.
+const BLOCK_WARM_UP: usize = 4;
 /// Ratio of the number of measured blocks to the number of warm-up blocks, which are not measured.
 const WARM_UP_DIVISOR: u64 = 20;
-/// Number of measured variants.
-const VARIANTS: usize = 5;
-/// Number of the variant whose loop runs in place.
-const IN_PLACE: usize = 4;
-/// Number of additional variants whose loops are traced: on one worker and on two.
-const TRACED_VARIANTS: usize = 2;
+/// Numbers of threads of the variants whose loops are traced.
+const TRACED_THREADS: [usize; 2] = [1, 2];
 /// Approximate number of traces that are kept for each traced variant.
 const TRACED_TRANSACTIONS: u64 = 400;
 
@@ -304,161 +137,266 @@ pub fn run(
     database: &Store,
     loaded: &Loaded,
 ) -> Result<LatencyReport, Error> {
-    let stores = (0..plan.copies())
-        .map(|index| {
-            let loop_threads = if index == IN_PLACE as u64 { plan.epoch_workers } else { 1 };
-            let config = StoreConfig { prefetch: index != 0, loop_threads, ..config.clone() };
-            database.copy_in_memory(&config, None)
-        })
+    let ways = Way::ALL.map(|way| way.store_config(config, plan));
+    let traced = TRACED_THREADS.iter().filter(|_| plan.simulate).map(|&threads| {
+        let mut config = StoreConfig { loop_threads: threads, ..Way::TlsSeq.store_config(config, plan) };
+        config.loops.trace = true;
+        config
+    });
+    let independent = (0..plan.independent()).map(|_| Way::SequentialPrefetch.store_config(config, plan));
+    let stores = ways
+        .into_iter()
+        .chain(traced)
+        .chain(independent)
+        .map(|config| database.copy_in_memory(&config, None))
         .collect::<Result<Vec<_>, _>>()?;
     let measured = measure(plan, &stores, loaded)?;
     stores.into_iter().try_for_each(Database::close)?;
     Ok(measured)
 }
 
-fn measure(plan: &LatencyPlan, stores: &[Store], loaded: &Loaded) -> Result<LatencyReport, Error> {
-    let traced = |workers| ExecutionMode::Speculative(plan.options(workers, 0.0).trace(usize::MAX), Speculate::On);
-    let modes = [
-        ExecutionMode::InOrder,
-        ExecutionMode::InOrder,
-        ExecutionMode::Speculative(plan.options(1, 0.0), Speculate::On),
-        ExecutionMode::Speculative(plan.options(plan.epoch_workers, plan.inject), plan.speculate),
-        ExecutionMode::InPlace,
-        traced(1),
-        traced(2),
-    ];
-    let mut traces: [Vec<TracedTransaction>; TRACED_VARIANTS] = Default::default();
-    let mut variants =
-        stores.iter().zip(modes).map(|(store, mode)| Variant::new(store, mode, plan)).collect::<Result<Vec<_>, _>>()?;
+/// Runs one way alone, on a copy of the database in memory, to count its instructions from outside.
+pub fn run_alone(
+    way: Way,
+    plan: &LatencyPlan,
+    config: &StoreConfig,
+    database: &Store,
+    loaded: &Loaded,
+) -> Result<WayReport, Error> {
+    let store = database.copy_in_memory(&way.store_config(config, plan), None)?;
+    let mut variant = Variant::of_way(way, &store, plan);
+    let mut inputs = Inputs::new(plan, loaded);
+    let mut times = TimeHistogram::new();
+    for n in 0..plan.transactions {
+        if n.is_multiple_of(BLOCK_TRANSACTIONS) {
+            check_interrupt()?;
+            variant.run_services()?;
+        }
+        times.add(timed(&mut variant, &inputs.next())?);
+    }
+    let report = WayReport {
+        schema: schema_of("latency-way"),
+        mix: name_of(plan.mix),
+        only: name_of(way),
+        transactions: times.number,
+        times: times.times(),
+        fingerprint: fingerprint(&store)?,
+    };
+    store.close().map_err(|error| Error::failed(error.to_string()))?;
+    Ok(report)
+}
 
-    let constants = Constants::for_run(&mut Random::stream(plan.seed, u64::MAX), loaded.c_load);
-    let world = InputSpace { scale: loaded.scale, warehouses: loaded.warehouses, constants };
-    let mut random = Random::stream(plan.seed, 1);
+/// Inputs of the transactions.
+struct Inputs {
+    mix: LatencyMix,
+    world: InputSpace,
+    random: Random,
+    /// Number of inputs that have been drawn.
+    drawn: u64,
+}
+
+impl Inputs {
+    fn new(plan: &LatencyPlan, loaded: &Loaded) -> Inputs {
+        let constants = Constants::for_run(&mut Random::stream(plan.seed, u64::MAX), loaded.c_load);
+        let world = InputSpace { scale: loaded.scale, warehouses: loaded.warehouses, constants };
+        Inputs { mix: plan.mix, world, random: Random::stream(plan.seed, 1), drawn: 0 }
+    }
+
+    /// Draws the input of the next transaction.
+    fn next(&mut self) -> TrialInput {
+        self.drawn += 1;
+        let w = self.random.in_range(1, self.world.warehouses);
+        TrialInput::draw(self.mix, &self.world, &mut self.random, w, self.drawn)
+    }
+
+    /// Draws the inputs of a block: those that are not measured, and those that are.
+    fn block(&mut self) -> (Vec<TrialInput>, Vec<TrialInput>) {
+        let warm_up = (0..BLOCK_WARM_UP).map(|_| self.next()).collect();
+        (warm_up, (0..BLOCK_TRANSACTIONS).map(|_| self.next()).collect())
+    }
+}
+
+/// Runs a transaction and returns its time in nanoseconds.
+fn timed(variant: &mut Variant<'_>, job: &TrialInput) -> Result<u64, Error> {
+    let begun = Instant::now();
+    variant.transact(job)?;
+    Ok(nanos(begun.elapsed()))
+}
+
+fn check_interrupt() -> Result<(), Error> {
+    if interrupt::requested() { Err(Error::failed("latency: interrupted")) } else { Ok(()) }
+}
+
+/// What a measurement has recorded: for each way the times, and the sum of the times of each block.
+struct Recorded {
+    times: [TimeHistogram; Way::ALL.len()],
+    sums: [Vec<f64>; Way::ALL.len()],
+    /// Times of the blocks whose transactions have run independently, at the same time.
+    independent: Vec<f64>,
+    traces: [Vec<TracedTransaction>; TRACED_THREADS.len()],
+    /// Number of iterations of all loops.
+    items: u64,
+}
+
+fn measure(plan: &LatencyPlan, stores: &[Store], loaded: &Loaded) -> Result<LatencyReport, Error> {
+    let (of_ways, others) = stores.split_at(Way::ALL.len());
+    let (of_traced, of_independent) = others.split_at(others.len() - plan.independent());
+    let mut ways: Vec<Variant<'_>> =
+        of_ways.iter().zip(Way::ALL).map(|(store, way)| Variant::of_way(way, store, plan)).collect();
+    let mut traced: Vec<Variant<'_>> =
+        of_traced.iter().map(|store| Variant::in_epochs(store, Speculate::On, plan)).collect();
+    let mut independent: Vec<Variant<'_>> = of_independent.iter().map(Variant::on_one_core).collect();
+
+    let mut inputs = Inputs::new(plan, loaded);
     let blocks = plan.transactions.div_ceil(BLOCK_TRANSACTIONS);
-    let warm = blocks.div_ceil(WARM_UP_DIVISOR).max(variants[3].warm_up().div_ceil(BLOCK_TRANSACTIONS));
-    let mut sums: [Vec<f64>; VARIANTS] = Default::default();
-    let mut times = [(); VARIANTS].map(|()| TimeHistogram::new());
-    let mut items = 0;
+    let speculative = Way::Speculative as usize;
+    let warm = blocks.div_ceil(WARM_UP_DIVISOR).max(ways[speculative].warm_up().div_ceil(BLOCK_TRANSACTIONS));
+    let mut recorded = Recorded {
+        times: std::array::from_fn(|_| TimeHistogram::new()),
+        sums: Default::default(),
+        independent: Vec::new(),
+        traces: Default::default(),
+        items: 0,
+    };
+    let mut counted = LoopCounts::default();
     // Traces are spread over the whole run, because the database changes during it.
     let every = (plan.transactions / TRACED_TRANSACTIONS).max(1);
     for block in 0..warm + blocks {
-        if interrupt::requested() {
-            return Err(Error::failed("latency: interrupted"));
-        }
-        let jobs: Vec<TrialInput> = (0..BLOCK_TRANSACTIONS)
-            .map(|n| {
-                let w = random.in_range(1, world.warehouses);
-                TrialInput::draw(plan.mix, &world, &mut random, w, block * BLOCK_TRANSACTIONS + n + 1)
-            })
-            .collect();
-        if block == warm {
-            variants.iter_mut().for_each(Variant::reset_statistics);
-        }
+        check_interrupt()?;
+        let (warm_up, jobs) = inputs.block();
+        let is_measured = block >= warm;
         // The order rotates from block to block, so that each variant runs at each position.
-        for turn in 0..variants.len() {
-            let index = (turn + block as usize) % variants.len();
-            let variant = &mut variants[index];
-            variant.run_services()?;
-            if index >= VARIANTS {
-                let mut ran = block * BLOCK_TRANSACTIONS;
+        let turns = ways.len() + traced.len() + usize::from(!independent.is_empty());
+        for turn in 0..turns {
+            let index = (turn + block as usize) % turns;
+            if let Some(variant) = ways.get_mut(index) {
+                variant.run_services()?;
+                warm_up.iter().try_for_each(|job| variant.transact(job))?;
+                let before = (is_measured && index == speculative).then(|| LoopCounts::of(&of_ways[index]));
+                let mut sum = 0;
                 for job in &jobs {
-                    let begun = Instant::now();
-                    variant.transact(job)?;
-                    let (ns, loops) = (nanos(begun.elapsed()), variant.take_traces());
-                    ran += 1;
-                    if block >= warm && ran.is_multiple_of(every) {
-                        traces[index - VARIANTS].push(TracedTransaction::new(ns, loops));
+                    let ns = timed(variant, job)?;
+                    sum += ns;
+                    if is_measured {
+                        recorded.times[index].add(ns);
                     }
                 }
-                continue;
-            }
-            let mut sum = 0;
-            for job in &jobs {
-                let begun = Instant::now();
-                variant.transact(job)?;
-                let ns = nanos(begun.elapsed());
-                sum += ns;
-                if block >= warm {
-                    times[index].add(ns);
+                if is_measured {
+                    recorded.sums[index].push(sum as f64);
+                }
+                if let Some(before) = before {
+                    counted.add(&LoopCounts::of(&of_ways[index]), &before);
+                }
+            } else if let Some(variant) = traced.get_mut(index - ways.len()) {
+                variant.run_services()?;
+                warm_up.iter().try_for_each(|job| variant.transact(job))?;
+                variant.take_traces();
+                for (job, number) in jobs.iter().zip(block * BLOCK_TRANSACTIONS + 1..) {
+                    let ns = timed(variant, job)?;
+                    let loops = variant.take_traces();
+                    if is_measured && number.is_multiple_of(every) {
+                        recorded.traces[index - Way::ALL.len()].push(TracedTransaction::new(ns, loops));
+                    }
+                }
+            } else {
+                let ns = ideal::run_apart(&mut independent, &warm_up, &jobs)?;
+                if is_measured {
+                    recorded.independent.push(ns as f64);
                 }
             }
-            if block >= warm {
-                sums[index].push(sum as f64);
-            }
         }
-        items += if block >= warm { jobs.iter().map(TrialInput::items).sum::<u64>() } else { 0 };
+        recorded.items += if is_measured { jobs.iter().map(TrialInput::items).sum::<u64>() } else { 0 };
+    }
+    let empty_loop_us = (ways[Way::TlsSeq as usize].fork_join_us()?, ways[speculative].fork_join_us()?);
+    // The independent databases have run other transactions each.
+    let prints = of_ways.iter().chain(of_traced).map(fingerprint).collect::<Result<Vec<_>, _>>()?;
+    Ok(conclude(plan, loaded, recorded, &counted, empty_loop_us, ways[speculative].grain(), &prints))
+}
+
+/// Counters of the loops of a database.
+#[derive(Default)]
+struct LoopCounts {
+    epochs: u64,
+    violations: u64,
+    injected: u64,
+}
+
+impl LoopCounts {
+    fn of(store: &Store) -> LoopCounts {
+        let stats = store.database().stats();
+        let injected = store.database().injected_repeats();
+        LoopCounts { epochs: stats.loop_epochs, violations: stats.loop_repeats, injected }
     }
 
-    let (stats, profile) = variants[3].speculation();
-    let fork_join_us = variants[3].fork_join_us()?;
-    let empty_loop_us = (variants[2].fork_join_us()?, fork_join_us);
-    let prints = stores.iter().map(fingerprint).collect::<Result<Vec<_>, _>>()?;
-    let ratios = [1, 2, 3, IN_PLACE].map(|index| Ratio::of(&sums[index], &sums[0]));
+    /// Adds what was counted between two readings.
+    fn add(&mut self, after: &LoopCounts, before: &LoopCounts) {
+        self.epochs += after.epochs - before.epochs;
+        self.violations += after.violations - before.violations;
+        self.injected += after.injected - before.injected;
+    }
+}
+
+/// Computes the report of a measurement.
+fn conclude(
+    plan: &LatencyPlan,
+    loaded: &Loaded,
+    recorded: Recorded,
+    counted: &LoopCounts,
+    empty_loop_us: (f64, f64),
+    grain: Option<usize>,
+    prints: &[String],
+) -> LatencyReport {
+    let Recorded { times, sums, independent, traces, items } = recorded;
+    let [sequential, sequential_prefetch, tls_seq, speculative] = times.each_ref().map(TimeHistogram::times);
+    let to = |base: Way, of: &[f64]| Ratio::of(of, &sums[base as usize]);
+    let ratios = [Way::SequentialPrefetch, Way::TlsSeq, Way::Speculative]
+        .map(|way| to(Way::Sequential, &sums[way as usize]));
     let per_way = |pick: fn(&Ratio) -> f64| {
-        let [sequential_prefetch, tls_seq, speculative, in_place] = ratios.each_ref().map(pick);
-        PerWay { sequential_prefetch, tls_seq, speculative, in_place }
+        let [sequential_prefetch, tls_seq, speculative] = ratios.each_ref().map(pick);
+        PerWay { sequential_prefetch, tls_seq, speculative }
     };
-    let to_announced = |index: usize| {
-        let Ratio { value, low, high } = Ratio::of(&sums[index], &sums[1]);
-        AnnouncedRatio { value, low, high }
-    };
-    let transactions = blocks * BLOCK_TRANSACTIONS;
-    let us = |ns: u64| ns as f64 / 1e3 / transactions as f64;
-    let [sequential, sequential_prefetch, tls_seq, speculative, in_place] = times.each_ref().map(TimeHistogram::times);
+    let to_announced = |of: &[f64]| RatioRange::from(to(Way::SequentialPrefetch, of));
     let simulation = plan.simulate.then(|| {
-        let [one_worker, two_workers] = traces;
-        let ahead = plan.speculate == Speculate::On;
+        let [one_thread, two_threads] = traces;
         let measured = MeasuredMeans {
             sequential_us: sequential.mean_us,
             tls_seq_us: tls_seq.mean_us,
-            speculative: ahead.then_some((plan.epoch_workers, speculative.mean_us)),
+            speculative: (plan.speculate == Speculate::On).then_some((plan.epoch_workers, speculative.mean_us)),
         };
-        simulation::run(
-            &SimulationInput { one_worker, two_workers, empty_loop_us },
-            &measured,
-            plan.forwarding == ForwardWrites::Always,
-        )
+        simulation::run(&SimulationInput { one_thread, two_threads, empty_loop_us }, &measured)
     });
-    let Stats { epochs, violations, injected, rewound_ns, in_order_ns, waited_ns, .. } = stats;
-    Ok(LatencyReport {
+    LatencyReport {
         schema: schema_of("latency"),
         mix: name_of(plan.mix),
         warehouses: loaded.warehouses,
         epoch_workers: plan.epoch_workers,
         speculate: plan.speculate.name().to_owned(),
-        grain: variants[3].grain(),
+        grain,
         cores: std::thread::available_parallelism().map_or(1, usize::from),
-        transactions,
+        transactions: times[0].number,
+        iterations: items,
         seed: plan.seed,
         inject_violations: plan.inject,
-        forwarding: name_of(plan.forwarding),
-        committer: name_of(plan.committer),
         sequential,
         sequential_prefetch,
         tls_seq,
         speculative,
-        in_place,
         ratio: per_way(|ratio| ratio.value),
         ratio_low: per_way(|ratio| ratio.low),
         ratio_high: per_way(|ratio| ratio.high),
-        ratio_to_announced: AnnouncedRatios {
-            tls_seq: to_announced(2),
-            speculative: to_announced(3),
-            in_place: to_announced(IN_PLACE),
+        ratio_to_announced: RatiosToAnnounced {
+            tls_seq: to_announced(&sums[Way::TlsSeq as usize]),
+            speculative: to_announced(&sums[Way::Speculative as usize]),
         },
-        epochs,
-        violations,
-        injected,
-        rewound_us: us(rewound_ns),
-        in_order_us: us(in_order_ns),
-        in_order_us_per_item: in_order_ns as f64 / 1e3 / items as f64,
-        waited_us: us(waited_ns),
-        fork_join_us,
-        dependences: profile.iter().map(dependence_report).collect(),
+        ideal: (!independent.is_empty()).then(|| to_announced(&independent)),
+        epochs: counted.epochs,
+        violations: counted.violations,
+        injected: counted.injected,
+        fork_join_us: empty_loop_us.1,
         simulation,
         equal: prints.iter().all(|print| *print == prints[0]),
         fingerprint: prints[0].clone(),
-    })
+    }
 }
 
 /// Returns the name of a value, as typed on the command line.
@@ -471,20 +409,6 @@ fn fingerprint(store: &Store) -> Result<String, Error> {
         if interrupt::requested() { std::ops::ControlFlow::Break(()) } else { std::ops::ControlFlow::Continue(()) }
     };
     Database::fingerprint(store, &mut look)?.ok_or_else(|| Error::failed("latency: interrupted"))
-}
-
-fn dependence_report(dependence: &Dependence) -> DependenceReport {
-    let written = match dependence.written {
-        speculate::Writer::Epoch(site) => Some(site.to_string()),
-        speculate::Writer::Other => None,
-    };
-    DependenceReport {
-        read: dependence.read.to_string(),
-        written,
-        violations: dependence.violations,
-        rewound: dependence.rewound,
-        lost_us: dependence.lost.as_nanos() as f64 / 1e3,
-    }
 }
 
 /// Distribution of the times of one variant.

@@ -24,11 +24,11 @@ impl TracedTransaction {
 
 /// Traced transactions of a mix, with the other inputs of the simulation.
 pub(super) struct SimulationInput {
-    /// Transactions traced on one worker.
-    pub(super) one_worker: Vec<TracedTransaction>,
-    /// Transactions traced on two workers, in which rows come from the cache of another processor.
-    pub(super) two_workers: Vec<TracedTransaction>,
-    /// Time of an empty loop of two epochs on one and on two workers, in microseconds.
+    /// Transactions traced on one thread.
+    pub(super) one_thread: Vec<TracedTransaction>,
+    /// Transactions traced on two threads, in which rows come from the cache of another processor.
+    pub(super) two_threads: Vec<TracedTransaction>,
+    /// Time of an empty loop of two epochs on one and on two threads, in microseconds.
     pub(super) empty_loop_us: (f64, f64),
 }
 
@@ -72,6 +72,9 @@ pub struct Simulation {
     pub epoch_us: f64,
     /// Mean number of epochs of a transaction.
     pub epochs: f64,
+    /// Mean time of a transaction's epochs that runs in their order, on two threads, in microseconds: settling, and the last
+    /// closure of the loop.
+    pub in_order_us: f64,
     /// Relative error of the simulation of one processor, against speculation measured on one core.
     pub error_p1: f64,
     /// Relative error of the simulation of two processors; null unless speculation was measured with two workers.
@@ -94,19 +97,19 @@ pub(super) struct MeasuredMeans {
 const CURRENT_ENGINE: SharedState =
     SharedState { eager_locks: false, log_at_once: false, statistics: false, last_page: false };
 
-/// Default sub-epochs of a speculator: number of sub-epochs, and number of operations of each sub-epoch.
+/// Sub-epochs of the paper's design: number of sub-epochs, and number of operations of each sub-epoch.
 const SUB_EPOCHS: (usize, usize) = (8, 8);
 
 /// Maximum number of transactions in the simulations of figure 21.
 const FIGURE_21_TRANSACTIONS: usize = 100;
 
 /// Simulates the machines of the paper's figures 20 and 21.
-pub(super) fn run(traced: &SimulationInput, measured: &MeasuredMeans, forwarding: bool) -> Simulation {
+pub(super) fn run(traced: &SimulationInput, measured: &MeasuredMeans) -> Simulation {
     let hop_ns = ((traced.empty_loop_us.1 - traced.empty_loop_us.0).max(0.0) * 1e3 / 2.0) as u64;
     let machine =
-        |cpus| Machine { cpus, hop_ns, fork_ns: hop_ns, sub_epochs: SUB_EPOCHS, forwarding, shared: CURRENT_ENGINE };
+        |cpus| Machine { cpus, hop_ns, fork_ns: hop_ns, sub_epochs: (1, 1), forwarding: true, shared: CURRENT_ENGINE };
     let on_some = |name: &str, machine: &Machine, every| {
-        let transactions = if machine.cpus == 1 { &traced.one_worker } else { &traced.two_workers };
+        let transactions = if machine.cpus == 1 { &traced.one_thread } else { &traced.two_threads };
         mean(name, transactions.iter().step_by(every), machine, measured.sequential_us)
     };
     let on = |name: &str, machine: &Machine| on_some(name, machine, 1);
@@ -122,22 +125,25 @@ pub(super) fn run(traced: &SimulationInput, measured: &MeasuredMeans, forwarding
         ("statistics apart", Machine { shared: own_statistics, ..no_sub_epochs }),
         ("no last page", Machine { shared: no_last_page, ..no_sub_epochs }),
         ("log at commit", no_sub_epochs),
-        ("sub-epochs", Machine { forwarding: true, ..machine(4) }),
+        ("sub-epochs", Machine { sub_epochs: SUB_EPOCHS, ..machine(4) }),
     ];
     // Simulations with many dependences are slow: they use few transactions.
-    let few = traced.two_workers.len().div_ceil(FIGURE_21_TRANSACTIONS).max(1);
+    let few = traced.two_threads.len().div_ceil(FIGURE_21_TRANSACTIONS).max(1);
     let error = |simulated: f64, measured: f64| (simulated - measured).abs() / measured;
-    let epochs = || traced.one_worker.iter().flat_map(|tx| &tx.loops).flat_map(|trace| &trace.epochs);
+    let epochs = || traced.one_thread.iter().flat_map(|tx| &tx.loops).flat_map(|trace| &trace.epochs);
     let number = epochs().count().max(1) as f64;
     let epoch_ns: u64 = epochs().map(|epoch| epoch.body_ns + epoch.in_order_ns).sum();
-    let outside_ns: u64 = traced.one_worker.iter().map(|tx| tx.outside_ns).sum();
+    let settled = traced.two_threads.iter().flat_map(|tx| &tx.loops).flat_map(|trace| &trace.epochs);
+    let in_order_ns: u64 = settled.map(|epoch| epoch.in_order_ns).sum();
+    let outside_ns: u64 = traced.one_thread.iter().map(|tx| tx.outside_ns).sum();
     Simulation {
-        transactions: traced.one_worker.len(),
+        transactions: traced.one_thread.len(),
         hop_us: hop_ns as f64 / 1e3,
         coverage: epoch_ns as f64 / (epoch_ns + outside_ns).max(1) as f64,
         operations_per_epoch: epochs().map(|epoch| epoch.operations.len()).sum::<usize>() as f64 / number,
         epoch_us: epoch_ns as f64 / 1e3 / number,
-        epochs: number / traced.one_worker.len().max(1) as f64,
+        epochs: number / traced.one_thread.len().max(1) as f64,
+        in_order_us: in_order_ns as f64 / 1e3 / traced.two_threads.len().max(1) as f64,
         error_p1: error(machines[0].mean_us, measured.tls_seq_us),
         error_p2: measured
             .speculative

@@ -2,10 +2,9 @@
 
 use std::time::Instant;
 
-use speculate::{Dependence, LoopTrace, Options, Stats};
+use speculate::LoopTrace;
 
 use super::{LatencyMix, LatencyPlan};
-use tpcc_core::engines::storage::ahead::loops::Loops;
 use tpcc_core::engines::storage::in_order::{self, LoopSelector, TransactionLoop};
 use tpcc_core::engines::storage::store::{Store, StoreError, StoreTransaction};
 use tpcc_core::workload::engine::OpenTransaction;
@@ -15,18 +14,41 @@ use tpcc_core::workload::generate::deck::Kind;
 use tpcc_core::workload::generate::input::{Input, InputSpace, LongOrderInput};
 use tpcc_core::workload::schema::keys::HistoryKey;
 use tpcc_core::workload::schema::rows::Timestamp;
-use tpcc_core::workload::settings::Speculate;
+use tpcc_core::workload::settings::{Speculate, StoreConfig};
 use tpcc_core::workload::txn::long_order::{self, LongOrderOutput};
 use tpcc_core::workload::txn::{self, Failure, Scratch, StepOrder, Verdict};
 
-/// Execution mode of a transaction.
-pub(super) enum ExecutionMode {
-    /// The steps of the transaction run one after the other.
-    InOrder,
-    /// The loop of the transaction runs ahead by speculation, always or if the governor decides so.
-    Speculative(Options, Speculate),
-    /// The loop of the transaction runs on several threads, in place.
-    InPlace,
+/// Way to run a transaction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Way {
+    /// One core, without announcing groups of rows
+    Sequential,
+    /// One core, with announcing groups of rows
+    SequentialPrefetch,
+    /// The loop in epochs, on one core
+    TlsSeq,
+    /// The loop in epochs, on several cores
+    Speculative,
+}
+
+impl Way {
+    /// The ways, in the order of the report.
+    pub(super) const ALL: [Way; 4] = [Way::Sequential, Way::SequentialPrefetch, Way::TlsSeq, Way::Speculative];
+
+    /// Returns the settings of the database of this way.
+    pub(super) fn store_config(self, config: &StoreConfig, plan: &LatencyPlan) -> StoreConfig {
+        let mut config = StoreConfig { prefetch: self != Way::Sequential, loop_threads: 1, ..config.clone() };
+        match self {
+            Way::Sequential | Way::SequentialPrefetch => {}
+            Way::TlsSeq => config.loops.epochs_on_one_thread = true,
+            Way::Speculative => {
+                config.loop_threads = plan.epoch_workers;
+                config.loops.epochs_on_one_thread = true;
+                (config.loops.inject, config.loops.seed) = (plan.inject, plan.seed);
+            }
+        }
+        config
+    }
 }
 
 /// Input of a transaction.
@@ -68,25 +90,14 @@ impl TrialInput {
 /// One way to run transactions, with its database and buffers.
 pub(super) struct Variant<'s> {
     store: &'s Store,
-    way: Way<'s>,
+    /// The loop in epochs, unless the transaction runs on one core without them.
+    epochs: Option<LoopInEpochs>,
     out: LongOrderOutput,
     scratch: Scratch,
 }
 
-/// Execution of a variant's transactions.
-enum Way<'s> {
-    OneCore,
-    InBuffers(Box<LoopSpeculation<'s>>),
-    /// The loop runs in place, in epochs of `grain` iterations.
-    InPlace {
-        of: TransactionLoop,
-        grain: usize,
-    },
-}
-
-/// Speculation of a variant.
-struct LoopSpeculation<'s> {
-    loops: Loops<'s>,
+/// Execution of a transaction's loop in epochs.
+struct LoopInEpochs {
     of: TransactionLoop,
     selector: LoopSelector,
     /// Number of iterations of an epoch, if set by the user.
@@ -94,20 +105,25 @@ struct LoopSpeculation<'s> {
 }
 
 impl<'s> Variant<'s> {
-    pub(super) fn new(store: &'s Store, mode: ExecutionMode, plan: &LatencyPlan) -> Result<Variant<'s>, Error> {
+    /// Creates a variant that runs transactions on one core, without epochs.
+    pub(super) fn on_one_core(store: &'s Store) -> Variant<'s> {
+        Variant { store, epochs: None, out: LongOrderOutput::default(), scratch: Scratch::default() }
+    }
+
+    /// Creates a variant whose loop runs in epochs, always or if the governor decides so.
+    pub(super) fn in_epochs(store: &'s Store, how: Speculate, plan: &LatencyPlan) -> Variant<'s> {
         let of = plan.mix.of_loop();
-        let way = match mode {
-            ExecutionMode::InOrder => Way::OneCore,
-            ExecutionMode::InPlace => {
-                Way::InPlace { of, grain: plan.grain.or(of.grains().first().copied()).unwrap_or(1) }
-            }
-            ExecutionMode::Speculative(options, how) => {
-                let loops = Loops::new(store, options).map_err(failed)?;
-                let selector = LoopSelector::new(of.grains_in_buffers(), how);
-                Way::InBuffers(Box::new(LoopSpeculation { loops, of, selector, grain: plan.grain }))
-            }
-        };
-        Ok(Variant { store, way, out: LongOrderOutput::default(), scratch: Scratch::default() })
+        let selector = LoopSelector::new(of.grains(), how);
+        Variant { epochs: Some(LoopInEpochs { of, selector, grain: plan.grain }), ..Variant::on_one_core(store) }
+    }
+
+    /// Creates the variant of a way, on a database with the settings of that way.
+    pub(super) fn of_way(way: Way, store: &'s Store, plan: &LatencyPlan) -> Variant<'s> {
+        match way {
+            Way::Sequential | Way::SequentialPrefetch => Variant::on_one_core(store),
+            Way::TlsSeq => Variant::in_epochs(store, Speculate::On, plan),
+            Way::Speculative => Variant::in_epochs(store, plan.speculate, plan),
+        }
     }
 
     /// Runs the background services of the engine, which have no threads of their own.
@@ -115,50 +131,36 @@ impl<'s> Variant<'s> {
         self.store.database().step().map_err(|error| Error::failed(error.to_string()))
     }
 
-    /// Resets the statistics of speculation.
-    pub(super) fn reset_statistics(&mut self) {
-        if let Way::InBuffers(speculation) = &mut self.way {
-            speculation.loops.take_stats();
-        }
-    }
-
-    /// Returns the number of transactions until the governor has decided; 0 without speculation.
+    /// Returns the number of transactions before the governor makes its first choice.
     pub(super) fn warm_up(&self) -> u64 {
-        if let Way::InBuffers(speculation) = &self.way { speculation.selector.warm_up() } else { 0 }
+        self.epochs.as_ref().map_or(0, |epochs| epochs.selector.warm_up())
     }
 
-    /// Returns the number of iterations of an epoch, as set by the user or chosen by the governor; `None` if loops run in
-    /// order.
+    /// Returns the number of iterations of an epoch; with a governor, its last choice.
     pub(super) fn grain(&self) -> Option<usize> {
-        let Way::InBuffers(speculation) = &self.way else { return None };
-        speculation.grain.or(speculation.selector.chosen())
+        let epochs = self.epochs.as_ref()?;
+        epochs.selector.chosen().map(|usual| epochs.grain.unwrap_or(usual))
     }
 
-    /// Runs a transaction to its commit or rollback.
+    /// Runs a transaction and commits it, or rolls it back if it is an order with an unknown item.
     pub(super) fn transact(&mut self, job: &TrialInput) -> Result<(), Error> {
-        let Variant { store, way, out, scratch } = self;
-        let mut tx = store.begin().map_err(failed)?;
-        let ran = match way {
-            Way::OneCore => on_one_core(&mut tx, job, out, scratch),
-            Way::InPlace { of, grain } => match job {
-                TrialInput::LongOrder(input) => in_order::run_order(&mut tx, input.order(), *grain, out),
-                TrialInput::Standard(input) => in_order::run(&mut tx, *of, input, *grain, scratch, out),
-            },
-            Way::InBuffers(speculation) => {
-                let decision = speculation.selector.decide();
-                let ran = match decision.grain.map(|usual| speculation.grain.unwrap_or(usual)) {
-                    None => on_one_core(&mut tx, job, out, scratch),
-                    Some(grain) => match job {
-                        TrialInput::LongOrder(input) => speculation.loops.run_order(&mut tx, input.order(), grain),
-                        TrialInput::Standard(input) => {
-                            speculation.loops.run(&mut tx, speculation.of, input, grain, scratch)
-                        }
-                    },
-                };
-                speculation.selector.record(&decision, job.items());
-                ran
+        let mut tx = self.store.begin().map_err(failed)?;
+        let (out, scratch) = (&mut self.out, &mut self.scratch);
+        let decision = self.epochs.as_mut().map(|epochs| epochs.selector.decide());
+        let grain = decision.as_ref().and_then(|decision| decision.grain);
+        let ran = match (&self.epochs, grain) {
+            (Some(epochs), Some(usual)) => {
+                let grain = epochs.grain.unwrap_or(usual);
+                match job {
+                    TrialInput::LongOrder(input) => in_order::run_order(&mut tx, input.order(), grain, out),
+                    TrialInput::Standard(input) => in_order::run(&mut tx, epochs.of, input, grain, scratch, out),
+                }
             }
+            _ => on_one_core(&mut tx, job, out, scratch),
         };
+        if let (Some(epochs), Some(decision)) = (&mut self.epochs, &decision) {
+            epochs.selector.record(decision, job.items());
+        }
         let ended = match ran.map_err(|failure| Error::failed(failure.to_string()))? {
             Verdict::Commit => tx.commit(),
             Verdict::Rollback => tx.rollback(),
@@ -166,25 +168,18 @@ impl<'s> Variant<'s> {
         ended.map(drop).map_err(failed)
     }
 
-    /// Takes the statistics of speculation, and the dependences that caused violations.
-    pub(super) fn speculation(&mut self) -> (Stats, Vec<Dependence>) {
-        let Way::InBuffers(speculation) = &mut self.way else { return Default::default() };
-        (speculation.loops.take_stats(), speculation.loops.profile())
-    }
-
     /// Takes the traces of the loops of the last transaction, if loops are traced.
-    pub(super) fn take_traces(&mut self) -> Vec<LoopTrace> {
-        if let Way::InBuffers(speculation) = &mut self.way { speculation.loops.take_traces() } else { Vec::new() }
+    pub(super) fn take_traces(&self) -> Vec<LoopTrace> {
+        self.store.database().take_loop_traces()
     }
 
     /// Measures the time of a loop of two epochs whose bodies do nothing, in microseconds.
-    pub(super) fn fork_join_us(&mut self) -> Result<f64, Error> {
+    pub(super) fn fork_join_us(&self) -> Result<f64, Error> {
         const LOOPS: u32 = 1_000;
-        let Way::InBuffers(speculation) = &mut self.way else { return Ok(0.0) };
         let mut tx = self.store.begin().map_err(failed)?;
         let begun = Instant::now();
         for _ in 0..LOOPS {
-            speculation.loops.run_empty(&mut tx, 2).map_err(|failure| Error::failed(failure.to_string()))?;
+            tx.in_order([(); 2], |_, ()| Ok(()), drop).map_err(|failure| Error::failed(failure.to_string()))?;
         }
         Ok(begun.elapsed().as_secs_f64() * 1e6 / f64::from(LOOPS))
     }

@@ -29,6 +29,10 @@ const fn small_cost(name: &'static str, unit: &'static str, paper: f64) -> Claim
     spec(name, unit, Some(paper), AsLittleAs(paper))
 }
 
+const fn vs_best(name: &'static str, bar: f64) -> ClaimSpec {
+    spec(name, "times", None, AtMost(bar))
+}
+
 /// Cost of a hop between members of a team.
 pub(super) const HOP_NS: ClaimSpec = spec("hop_ns", "ns", None, AtMost(4.5))
     .of_project("a hop between members of a team costs less than a function call that misses a cache");
@@ -166,6 +170,45 @@ pub(super) const ON_PROCESSORS: [(ClaimSpec, ClaimSpec); 4] = [
             "with all changes to the engine Stock-Level takes 0.47 of its time on four processors",
         ),
     ),
+];
+
+/// Claims on a loop in epochs, all relative to one core that announces groups of rows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct VsBest {
+    /// Instructions of the transaction with its epochs, on one thread.
+    pub instructions: ClaimSpec,
+    /// Instructions of the part of the transaction that the order of the epochs makes sequential.
+    pub in_order: ClaimSpec,
+    /// Simulated time on four processors.
+    pub four_processors: ClaimSpec,
+}
+
+/// The claims of New-Order with 50 to 150 items, Delivery by districts, and Stock-Level.
+pub(super) const VS_BEST: [VsBest; 3] = [
+    VsBest {
+        instructions: vs_best("instructions_vs_best_new_order_150", 1.20)
+            .of_project("epochs of a New-Order of 50 to 150 items execute few instructions more than one core at its best"),
+        in_order: vs_best("in_order_vs_best_new_order_150", 0.30)
+            .of_project("of a New-Order of 50 to 150 items the order of its epochs makes little sequential besides its rows"),
+        four_processors: vs_best("p4_vs_best_new_order_150", 0.50)
+            .of_project("a New-Order of 50 to 150 items takes half its best time on four processors"),
+    },
+    VsBest {
+        instructions: vs_best("instructions_vs_best_delivery_outer", 1.20)
+            .of_project("epochs of a Delivery execute few instructions more than one core at its best"),
+        in_order: vs_best("in_order_vs_best_delivery_outer", 0.10)
+            .of_project("of a Delivery the order of its epochs makes little sequential"),
+        four_processors: vs_best("p4_vs_best_delivery_outer", 0.50)
+            .of_project("a Delivery takes half its best time on four processors"),
+    },
+    VsBest {
+        instructions: vs_best("instructions_vs_best_stock_level", 1.20)
+            .of_project("epochs of a Stock-Level execute few instructions more than one core at its best"),
+        in_order: vs_best("in_order_vs_best_stock_level", 0.10)
+            .of_project("of a Stock-Level the order of its epochs makes little sequential"),
+        four_processors: vs_best("p4_vs_best_stock_level", 0.50)
+            .of_project("a Stock-Level takes half its best time on four processors"),
+    },
 ];
 
 /// Relative error of the modelled time of a transaction: the largest error of New-Order, Payment and the mix.

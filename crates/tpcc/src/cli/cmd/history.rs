@@ -49,7 +49,6 @@ fn record(config: &HistoryConfig, file: File) -> Result<Outcome, Error> {
             Error::failed(error.to_string()).help("pass a smaller --team-size or --sessions")
         }
         RunError::Threads(error) => error.into(),
-        error @ RunError::Ahead(_) => Error::failed(error.to_string()).help("pass fewer --sessions"),
     })?;
     let seconds = start.elapsed().as_secs_f64();
     write_out(&config.out, file, &ran)?;

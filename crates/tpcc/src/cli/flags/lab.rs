@@ -10,7 +10,7 @@ use tpcc_core::workload::generate::deck::Mix;
 use tpcc_core::workload::generate::fresh_seed;
 use tpcc_core::workload::settings::{Durability, HistoryForm, Isolation, Partition, Switch, SwitchPoints};
 use tpcc_lab::footprint::geometry::Geometry;
-use tpcc_lab::latency::{CommitBy, ForwardWrites, LatencyMix, LatencySpeculate};
+use tpcc_lab::latency::{LatencyMix, LatencySpeculate, Way};
 use tpcc_lab::tenants::{Access, TenantMix, TenantPolicy};
 
 use super::compare::CompareFlags;
@@ -32,7 +32,7 @@ pub(crate) enum LabCommand {
     Compare(CompareFlags),
     /// Make an HTML page from the output of --json
     Report(ReportFlags),
-    /// Measure one transaction on one core and with its loop run speculatively on several
+    /// Measure one transaction on one core and with its loop in epochs on several
     Latency(LatencyFlags),
     /// Compare scheduling policies for several databases in one process
     Tenants(TenantsFlags),
@@ -101,7 +101,7 @@ pub(crate) struct IndexFetchFlags {
 /// `tpcc latency`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Runs each transaction in five variants, interleaved, on copies of the database in memory (about 1 GB per warehouse in all);
+Runs each transaction in four variants, interleaved, on copies of the database in memory (about 1 GB per warehouse in all);
 the directory is not changed. All variants must leave the same rows. After the TLS paper (TOCS 2008).")]
 pub(crate) struct LatencyFlags {
     #[command(flatten)]
@@ -123,22 +123,12 @@ pub(crate) struct LatencyFlags {
     #[arg(long, value_name = "on|auto", default_value = "on", hide_possible_values = true)]
     #[arg(help_heading = "Speculation")]
     pub(crate) speculate: LatencySpeculate,
-    /// Iterations of an epoch [default: depends on the transaction and the way]
+    /// Iterations of an epoch [default: depends on the transaction]
     #[arg(long, value_name = "N", value_parser = number::<usize, 1, 1_000>, allow_negative_numbers = true)]
     #[arg(help_heading = "Speculation")]
     #[arg(hide_short_help = true)]
     pub(crate) grain: Option<usize>,
-    /// Thread that confirms and writes an epoch: owner, which ran it; caller, which runs the transaction
-    #[arg(long, value_name = "owner|caller", default_value = "owner", hide_possible_values = true)]
-    #[arg(help_heading = "Speculation")]
-    #[arg(hide_short_help = true)]
-    pub(crate) committer: CommitBy,
-    /// Forwarding of writes to later epochs: always, never, or adaptive (after many violations)
-    /// [default: adaptive, or always with --profile]
-    #[arg(long, value_name = "always|never|adaptive", hide_possible_values = true, help_heading = "Speculation")]
-    #[arg(hide_short_help = true)]
-    pub(crate) forwarding: Option<ForwardWrites>,
-    /// Probability of an injected violation of a correct read
+    /// Probability of an injected violation, for each row that an epoch uses
     #[arg(long, value_name = "P", default_value_t = 0.0, value_parser = probability, allow_negative_numbers = true)]
     #[arg(help_heading = "Speculation")]
     #[arg(hide_short_help = true)]
@@ -146,9 +136,11 @@ pub(crate) struct LatencyFlags {
     /// Simulate the transaction on 1, 2, 4 and 8 processors from its traces (two more copies of the database)
     #[arg(long, help_heading = "Speculation")]
     pub(crate) simulate: bool,
-    /// Print conflicting reads and writes by source line
-    #[arg(long, help_heading = "Output")]
-    pub(crate) profile: bool,
+    /// Run one way alone, to count its instructions under Valgrind:
+    /// sequential, sequential-prefetch, tls-seq, speculative
+    #[arg(long, value_name = "WAY", hide_possible_values = true, help_heading = "Load")]
+    #[arg(hide_short_help = true, conflicts_with = "simulate")]
+    pub(crate) only: Option<Way>,
     #[command(flatten)]
     pub(crate) engine: EngineFlags,
     #[command(flatten)]
@@ -300,7 +292,7 @@ pub(crate) struct HistoryFlags {
     pub(crate) buffer_pool: u64,
     #[command(flatten)]
     pub(crate) scheduling: SchedulingFlags,
-    /// Run the steps of each transaction speculatively on a second thread (list-append, serializable)
+    /// Run the steps of each transaction as a loop on two threads (list-append, serializable)
     #[arg(
         long,
         value_name = "on|off",

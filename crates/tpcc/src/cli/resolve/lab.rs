@@ -12,7 +12,7 @@ use tpcc_core::workload::settings::{
 };
 use tpcc_core::workload::txn::StepOrder;
 use tpcc_core::workload::words::counted;
-use tpcc_lab::latency::{ForwardWrites, LatencyPlan, LatencySpeculate};
+use tpcc_lab::latency::{LatencyPlan, LatencySpeculate};
 use tpcc_lab::tenants::{Access, TenantMix, TenantsPlan};
 
 use super::{DATA, cores, on_disk, refuse_ineffective, scheduling, with_latches};
@@ -85,14 +85,8 @@ pub(crate) fn latency(flags: &LatencyFlags) -> Result<(StoreConfig, LatencyPlan)
         transactions: flags.transactions,
         seed: flags.random.seed,
         inject: flags.inject_violations,
-        // The profile names the source line of a write only if the write is forwarded.
-        forwarding: flags.forwarding.unwrap_or(if flags.profile {
-            ForwardWrites::Always
-        } else {
-            ForwardWrites::Adaptive
-        }),
-        committer: flags.committer,
         simulate: flags.simulate,
+        only: flags.only,
     };
     Ok((StoreConfig { durability: Durability::Async, background: Background::Inline, ..config }, plan))
 }
@@ -161,12 +155,13 @@ pub(crate) fn history(flags: HistoryFlags) -> Result<HistoryConfig, Error> {
         prefetch: false,
         checkpoint_mib: 64,
         own_frames: frames_of_sessions(flags.partition)?,
+        loop_threads: if flags.speculate == Switch::On { SESSION_LOOP_THREADS } else { 1 },
         ..with_latches(StoreConfig::defaults(&flags.data, params.sessions as usize), &flags.latches)?
     };
     memory::lab::of_history(&store, &params).check()?;
     let (kind, scheduler) = match flags.speculate {
         Switch::Off => session_kind(&flags.scheduling, flags.workers, params.sessions)?,
-        Switch::On => speculative_sessions(&flags)?,
+        Switch::On => sessions_in_loops(&flags)?,
     };
     Ok(HistoryConfig { store, params, kind, scheduler, form: flags.form, out: flags.out })
 }
@@ -219,20 +214,23 @@ fn check_maximum(flag: &str, given: u64, most: u64, explained: &str) -> Result<u
     Err(Error::usage(format!("{flag} {given}: at most {most}")).help(help))
 }
 
-/// Resolves sessions whose steps run speculatively on a second thread. Returns their kind and its description.
-fn speculative_sessions(flags: &HistoryFlags) -> Result<(history::SessionKind, String), Error> {
+/// Number of threads of a loop of a session.
+const SESSION_LOOP_THREADS: usize = 2;
+
+/// Resolves sessions whose steps are loops on several threads. Returns their kind and its description.
+fn sessions_in_loops(flags: &HistoryFlags) -> Result<(history::SessionKind, String), Error> {
     use storage::Isolation::Serializable;
     let scheduler = flags.scheduling.scheduler;
     let help = "fibers of a worker share its core; leave one of the two out";
     let with = format!("--scheduler {}", scheduler.name());
     refuse_ineffective(&[("--speculate", scheduler != Scheduler::Threads)], &with, help)?;
-    let help = "versions are drawn while a row is locked; pass --form list-append, or leave --speculate out";
+    let help = "a step that runs again would draw another version; pass --form list-append, or leave --speculate out";
     refuse_ineffective(&[("--speculate", flags.form == HistoryForm::Register)], "--form register", help)?;
-    let help = "below serializable nothing keeps a row away that was seen to be absent; leave one of the two out";
+    let help = "statements in a loop are serializable; leave one of the two out";
     let with = format!("--isolation {}", flags.isolation.name());
     refuse_ineffective(&[("--speculate", flags.isolation.of_storage() != Serializable)], &with, help)?;
     let (_, threads) = session_kind(&flags.scheduling, flags.workers, flags.sessions)?;
-    Ok((history::SessionKind::Ahead, format!("{threads}, steps ahead of their transaction")))
+    Ok((history::SessionKind::InLoops, format!("{threads}, steps in loops on {SESSION_LOOP_THREADS} threads")))
 }
 
 /// Resolves the sessions of `tpcc history` without speculation. Returns their kind and its description.

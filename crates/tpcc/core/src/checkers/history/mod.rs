@@ -14,10 +14,10 @@
 //!   delete is a write, too: a later read of the absent row returns the version that the delete drew. Deletes have odd
 //!   versions, other writes even ones. `null` means that the row was never written.
 
-mod ahead;
 pub mod check;
 mod format;
 mod generate;
+mod list_step;
 mod run;
 mod session;
 mod shared_state;

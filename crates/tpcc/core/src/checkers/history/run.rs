@@ -4,8 +4,6 @@ use std::sync::Arc;
 
 use storage::{Database, Hook, TxnError};
 
-use speculate::BuildError;
-
 use super::session::drive;
 use super::team::{SessionEnd, Teams};
 use super::{Params, RecordedSession, SharedState, Txn};
@@ -34,9 +32,6 @@ pub enum RunError {
     /// The system provides too few threads for the sessions.
     #[error(transparent)]
     Threads(#[from] SpawnError),
-    /// The system provides no threads for speculative loops.
-    #[error("no threads for the sessions' loops: {0}")]
-    Ahead(#[from] BuildError),
 }
 
 /// Kind of tasks that execute the sessions.
@@ -46,9 +41,9 @@ pub enum SessionKind {
     Threads,
     /// Fibers of several threads. The database must be opened with the hook of these fibers.
     Fibers(Teams),
-    /// One thread per session, and additional threads that execute steps ahead of their transaction. For the list-append
-    /// form only.
-    Ahead,
+    /// One thread per session. The steps of a transaction are a loop on the threads for loops of the database. For the
+    /// list-append form only.
+    InLoops,
 }
 
 impl SessionKind {
@@ -56,7 +51,7 @@ impl SessionKind {
     pub fn hook(&self) -> Option<Arc<dyn Hook>> {
         match self {
             SessionKind::Fibers(teams) => Some(teams.hook()),
-            SessionKind::Threads | SessionKind::Ahead => None,
+            SessionKind::Threads | SessionKind::InLoops => None,
         }
     }
 }
@@ -79,9 +74,8 @@ pub fn run(
         SessionKind::Threads => {
             on_threads(numbers.map(|number| RecordedSession::new(&shared, number)).collect(), interrupted)?
         }
-        SessionKind::Ahead => {
-            let sessions = numbers.map(|number| RecordedSession::ahead(&shared, number)).collect::<Result<_, _>>()?;
-            on_threads(sessions, interrupted)?
+        SessionKind::InLoops => {
+            on_threads(numbers.map(|number| RecordedSession::in_loops(&shared, number)).collect(), interrupted)?
         }
     };
     let mut error = sessions.iter_mut().find_map(|(_, error)| error.take());

@@ -7,11 +7,10 @@
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 
-use speculate::BuildError;
 use storage::{Row, Transaction, TxnError};
 
-use super::ahead::{AheadSteps, ListStep};
 use super::generate::MOST_STEPS;
+use super::list_step::{self, ListStep};
 use super::shared_state::{Absence, decoded, encoded, numbers};
 use super::{Form, Op, Outcome, Program, Programs, SharedState, Step, Txn};
 
@@ -25,8 +24,8 @@ pub struct RecordedSession<'w, 'db> {
     number: u32,
     generator: Programs,
     done: Vec<Txn>,
-    /// Executor that runs steps ahead of their transaction; `None` if not enabled.
-    ahead: Option<AheadSteps<'db>>,
+    /// True if the steps of a transaction are a loop on several threads.
+    in_loops: bool,
 }
 
 /// A transaction in progress.
@@ -48,7 +47,7 @@ impl<'w, 'db> RecordedSession<'w, 'db> {
     pub fn new(shared: &'w SharedState<'db>, number: u32) -> RecordedSession<'w, 'db> {
         let generator = Programs::new(&shared.params, number);
         let done = Vec::with_capacity(shared.params.transactions as usize);
-        RecordedSession { shared, number, generator, done, ahead: None }
+        RecordedSession { shared, number, generator, done, in_loops: false }
     }
 
     /// Returns the number of bytes of a recorded transaction, without the lists that it reads.
@@ -56,12 +55,9 @@ impl<'w, 'db> RecordedSession<'w, 'db> {
         (size_of::<Txn>() + MOST_STEPS as usize * size_of::<Op>()) as u64
     }
 
-    /// Creates a session whose steps run ahead of their transactions.
-    ///
-    /// # Errors
-    /// If a thread cannot be started.
-    pub(super) fn ahead(shared: &'w SharedState<'db>, number: u32) -> Result<RecordedSession<'w, 'db>, BuildError> {
-        Ok(RecordedSession { ahead: Some(AheadSteps::new(shared)?), ..RecordedSession::new(shared, number) })
+    /// Creates a session in which the steps of each transaction are a loop on several threads. For the list-append form only.
+    pub(super) fn in_loops(shared: &'w SharedState<'db>, number: u32) -> RecordedSession<'w, 'db> {
+        RecordedSession { in_loops: true, ..RecordedSession::new(shared, number) }
     }
 
     /// Returns the number of the session.
@@ -120,9 +116,9 @@ impl<'w, 'db> RecordedSession<'w, 'db> {
             number: id * u64::from(MOST_STEPS) + 1,
         };
         let carried = if id.is_multiple_of(2) { running.announce(plan) } else { Ok(()) };
-        let carried = carried.and_then(|()| match &mut self.ahead {
-            Some(ahead) => running.steps_ahead(plan, ahead, pause),
-            None => running.steps(plan, pause),
+        let carried = carried.and_then(|()| match self.in_loops {
+            true => running.steps_in_loop(plan, pause),
+            false => running.steps(plan, pause),
         });
         if carried.is_err() || plan.abort {
             running.put_back();
@@ -193,13 +189,8 @@ impl<'db> Running<'_, '_, 'db> {
         Ok(())
     }
 
-    /// Runs the steps of a list-append program in one speculative loop ahead of the transaction.
-    fn steps_ahead(
-        &mut self,
-        plan: &Program,
-        ahead: &mut AheadSteps<'db>,
-        pause: &mut dyn FnMut(),
-    ) -> Result<(), TxnError> {
+    /// Runs the steps of a list-append program as one loop on several threads.
+    fn steps_in_loop(&mut self, plan: &Program, pause: &mut dyn FnMut()) -> Result<(), TxnError> {
         let steps = plan.steps.iter().map(|(step, _)| match *step {
             Step::Write(place, _) => {
                 let number = self.number;
@@ -212,9 +203,10 @@ impl<'db> Running<'_, '_, 'db> {
                 ListStep::Range(at.saturating_sub(below), self.shared.range_end(at + above))
             }
         });
-        let steps = steps.collect();
+        let steps: Vec<ListStep> = steps.collect();
         pause();
-        ahead.run(self.tx, steps, self.ops)
+        let (rows, ops) = (&self.shared.rows, &mut *self.ops);
+        self.tx.in_order(steps, |tx, step| step.run(tx, rows), |seen| ops.extend(seen))
     }
 
     /// Restores the absence entries that deletes have replaced, while the transaction still has exclusive access to the
@@ -235,22 +227,7 @@ impl<'db> Running<'_, '_, 'db> {
     fn append(&mut self, key: u64) -> Result<(), TxnError> {
         let number = self.number;
         self.number += 1;
-        let bytes = (number as u32).to_le_bytes();
-        loop {
-            let added =
-                self.tx.raw_mut().update(&self.shared.rows, &encoded(key), |row| row.extend_from_slice(&bytes))?;
-            if added.is_some() {
-                break;
-            }
-            match self.tx.insert(&self.shared.rows, &key, &bytes.to_vec()) {
-                // Below serializable, another transaction can insert the row between the update attempt and the insert.
-                Err(TxnError::DuplicateKey { .. }) => {}
-                inserted => {
-                    inserted?;
-                    break;
-                }
-            }
-        }
+        list_step::append(self.tx, &self.shared.rows, key, number)?;
         self.ops.push(Op::Append(key, number));
         Ok(())
     }

@@ -86,12 +86,12 @@ impl Trial {
         Ok(Trial { kind: SessionKind::Fibers(teams), ..self })
     }
 
-    /// Returns the trial with steps that run ahead of their transaction. Changes the form to list-append and the isolation
-    /// level to serializable.
+    /// Returns the trial with steps in loops on several threads. Changes the form to list-append and the isolation level to
+    /// serializable.
     #[must_use]
-    pub fn ahead(mut self) -> Trial {
+    pub fn in_loops(mut self) -> Trial {
         (self.params.form, self.params.isolation) = (Form::ListAppend, Isolation::Serializable);
-        Trial { kind: SessionKind::Ahead, ..self }
+        Trial { kind: SessionKind::InLoops, ..self }
     }
 
     /// Returns the trial with this page latch kind.
@@ -105,6 +105,7 @@ impl Trial {
     /// # Errors
     /// Description of any failure other than an isolation anomaly.
     pub fn run(&self) -> Result<TrialResult, String> {
+        let loop_threads = if matches!(self.kind, SessionKind::InLoops) { 2 } else { 1 };
         let options = Options::new()
             .buffer_pool(8 << 20)
             .log_segment(4 << 20)
@@ -114,7 +115,8 @@ impl Trial {
             .latches(self.latches)
             .promote_at(self.promote_at)
             .escalate_at(self.escalate_at)
-            .transactions(self.params.sessions as usize + 2);
+            .loop_threads(loop_threads)
+            .transactions(self.params.sessions as usize * (1 + loop_threads * speculate::DEPTH) + 2);
         let options = match self.kind.hook() {
             Some(hook) => options.hook(hook),
             None => options,

@@ -24,23 +24,6 @@ impl KeyBytes {
     }
 }
 
-impl KeyBytes {
-    /// Copies an encoded key. A key longer than the schema's keys is truncated.
-    #[inline]
-    pub(in crate::engines) fn from_bytes(key: &[u8]) -> KeyBytes {
-        let mut bytes = [0; MAX_KEY];
-        let len = key.len().min(MAX_KEY);
-        bytes[..len].copy_from_slice(&key[..len]);
-        KeyBytes(bytes)
-    }
-
-    /// Returns the first `len` bytes, which are the encoded key.
-    #[inline(always)]
-    pub(in crate::engines) fn first(&self, len: usize) -> &[u8] {
-        &self.0[..len]
-    }
-}
-
 /// Decodes a key of the engine. Returns `None` if the length is wrong.
 #[inline(always)]
 pub(in crate::engines) fn key_of<K: Key>(bytes: &[u8]) -> Option<K> {

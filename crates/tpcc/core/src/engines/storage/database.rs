@@ -280,7 +280,8 @@ fn durability(config: &StoreConfig) -> storage::Durability {
 /// Converts a configuration to options of the storage engine, with an optional hook to a scheduler.
 pub fn options(config: &StoreConfig, hook: Option<&Arc<dyn StoreHook>>) -> Result<Options, Error> {
     let team = config.team_size;
-    let of_loop = if config.loop_threads > 1 { config.loop_threads * speculate::DEPTH } else { 0 };
+    let runs_epochs = config.loop_threads > 1 || config.loops.epochs_on_one_thread;
+    let of_loop = if runs_epochs { config.loop_threads * speculate::DEPTH } else { 0 };
     let transactions = config.workers * (team + of_loop) + SPARE_TRANSACTIONS;
     if transactions > MAX_TRANSACTIONS {
         let most = MAX_TRANSACTIONS - SPARE_TRANSACTIONS;
@@ -320,7 +321,8 @@ pub fn options(config: &StoreConfig, hook: Option<&Arc<dyn StoreHook>>) -> Resul
         .checkpoint_every(config.checkpoint_mib << 20)
         .page_checksums(config.page_checksums)
         .transactions(transactions)
-        .loop_threads(config.loop_threads);
+        .loop_threads(config.loop_threads)
+        .measure_loops(config.loops);
     Ok(match config.latch_words {
         Some(words) => options.latch_words(words),
         None => options,

@@ -1,7 +1,6 @@
 //! The workload on the storage engine. The code is written so that programs that embed the engine can copy it.
 
 pub mod advice;
-pub mod ahead;
 pub mod codec;
 pub mod compacting;
 pub mod copying;

@@ -11,7 +11,7 @@ use arrayvec::ArrayVec;
 
 use super::{Failure, Overflow, Scratch, StepOrder, TxnResult, Verdict};
 use crate::workload::generate::input::DeliveryInput;
-use crate::workload::ops::{Ops, RowOps};
+use crate::workload::ops::Ops;
 use crate::workload::schema::keys::{CustomerKey, NewOrderKey, OrderKey, OrderLineKey};
 use crate::workload::schema::parts::CustomerHotOnly;
 use crate::workload::schema::tables::{Customer, NewOrder, Order, OrderLine};
@@ -87,7 +87,7 @@ pub fn deliver_districts<O: Ops>(
 
 /// Delivers the oldest undelivered order of a district. Returns the number of the order; `None` if there is no undelivered
 /// order.
-pub fn deliver_district<O: RowOps>(
+pub fn deliver_district<O: Ops>(
     ops: &mut O,
     input: &DeliveryInput,
     d: u8,
@@ -124,13 +124,13 @@ pub fn deliver_by_lines<O: Ops>(
 }
 
 /// Removes the oldest NEW-ORDER row of a district. Returns the key of the order; `None` if there is no row.
-fn take_new_order<O: RowOps>(ops: &mut O, w: u32, d: u8) -> Result<Option<OrderKey>, Failure<O::Error>> {
+fn take_new_order<O: Ops>(ops: &mut O, w: u32, d: u8) -> Result<Option<OrderKey>, Failure<O::Error>> {
     let (from, to) = NewOrderKey::range(w, d);
-    Ok(ops.remove_first_row::<NewOrder>(&from, &to)?.map(|NewOrderKey { w, d, o }| OrderKey { w, d, o }))
+    Ok(ops.remove_first::<NewOrder>(&from, &to)?.map(|NewOrderKey { w, d, o }| OrderKey { w, d, o }))
 }
 
 /// Writes O_CARRIER_ID. Returns the customer of the order.
-fn set_carrier<O: RowOps>(
+fn set_carrier<O: Ops>(
     ops: &mut O,
     input: &DeliveryInput,
     order: OrderKey,
@@ -139,13 +139,13 @@ fn set_carrier<O: RowOps>(
 }
 
 /// Writes O_CARRIER_ID. Returns the customer of the order, and the number of lines of the order.
-fn set_carrier_and_count_lines<O: RowOps>(
+fn set_carrier_and_count_lines<O: Ops>(
     ops: &mut O,
     input: &DeliveryInput,
     order: OrderKey,
 ) -> Result<(CustomerKey, u8), Failure<O::Error>> {
     let (c, lines) = ops
-        .update_row::<Order, _>(&order, |hot, cold| {
+        .update::<Order, _>(&order, |hot, cold| {
             hot.carrier_id = Some(input.carrier);
             (cold.c_id.get(), cold.ol_cnt)
         })?
@@ -154,10 +154,10 @@ fn set_carrier_and_count_lines<O: RowOps>(
 }
 
 /// Writes OL_DELIVERY_D of all lines of an order. Returns the sum of OL_AMOUNT.
-fn date_lines<O: RowOps>(ops: &mut O, input: &DeliveryInput, order: OrderKey) -> Result<i64, Failure<O::Error>> {
+fn date_lines<O: Ops>(ops: &mut O, input: &DeliveryInput, order: OrderKey) -> Result<i64, Failure<O::Error>> {
     let (from, to) = OrderLineKey::range(order.w, order.d, order.o, order.o);
     let mut sum = 0;
-    let lines = ops.update_rows::<OrderLine>(&from, &to, |_, hot, cold| {
+    let lines = ops.update_run::<OrderLine>(&from, &to, |_, hot, cold| {
         hot.delivery_d = input.now;
         sum += cold.amount.get();
     })?;
@@ -165,14 +165,14 @@ fn date_lines<O: RowOps>(ops: &mut O, input: &DeliveryInput, order: OrderKey) ->
 }
 
 /// Writes OL_DELIVERY_D of a line. Returns OL_AMOUNT of the line.
-pub fn date_line<O: RowOps>(
+pub fn date_line<O: Ops>(
     ops: &mut O,
     input: &DeliveryInput,
     order: OrderKey,
     number: u8,
 ) -> Result<i64, Failure<O::Error>> {
     let key = OrderLineKey { w: order.w, d: order.d, o: order.o, number };
-    ops.update_row::<OrderLine, _>(&key, |hot, cold| {
+    ops.update::<OrderLine, _>(&key, |hot, cold| {
         hot.delivery_d = input.now;
         cold.amount.get()
     })?
@@ -180,8 +180,8 @@ pub fn date_line<O: RowOps>(
 }
 
 /// Adds `sum`, in cents, to C_BALANCE and increments C_DELIVERY_CNT.
-fn credit_customer<O: RowOps>(ops: &mut O, customer: CustomerKey, sum: i64) -> Result<(), Failure<O::Error>> {
-    ops.update_row_part::<CustomerHotOnly, _>(&customer, |hot, _| {
+fn credit_customer<O: Ops>(ops: &mut O, customer: CustomerKey, sum: i64) -> Result<(), Failure<O::Error>> {
+    ops.update_part::<CustomerHotOnly, _>(&customer, |hot, _| {
         hot.balance.set(hot.balance.get().checked_add(sum).ok_or(Overflow("C_BALANCE"))?);
         hot.delivery_cnt.set(hot.delivery_cnt.get().checked_add(1).ok_or(Overflow("C_DELIVERY_CNT"))?);
         Ok(())

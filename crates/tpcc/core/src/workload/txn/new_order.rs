@@ -12,7 +12,7 @@ use zerocopy::little_endian::{I64, U32};
 use super::{Failure, Overflow, Scratch, StepOrder, TxnResult, Verdict};
 use crate::workload::generate::input::{LineInput, MAX_LINES, NewOrderInput, OrderInput};
 use crate::workload::generate::string::is_original;
-use crate::workload::ops::{Ops, RowOps};
+use crate::workload::ops::Ops;
 use crate::workload::schema::keys::{
     CustomerKey, DistrictKey, ItemKey, NewOrderKey, OrderKey, OrderLineKey, StockKey, WarehouseKey,
 };
@@ -228,7 +228,7 @@ pub(super) fn insert_order<O: Ops>(ops: &mut O, order: OrderInput<'_>, o: u32) -
 }
 
 /// Runs all steps of line number `i` of order `o`. Returns `None` if the item does not exist.
-pub(super) fn line<O: RowOps>(
+pub(super) fn line<O: Ops>(
     ops: &mut O,
     order: OrderInput<'_>,
     o: u32,
@@ -240,15 +240,15 @@ pub(super) fn line<O: RowOps>(
     }
     let dist_info = stock(ops, order.customer, &mut output)?;
     let (key, row) = order_line(order, o, i, &output, dist_info);
-    ops.insert_row::<OrderLine>(&key, &row)?;
+    ops.insert::<OrderLine>(&key, &row)?;
     Ok(Some(output))
 }
 
 /// Reads I_PRICE, I_NAME and I_DATA. Returns false if the item does not exist. The brand in the output is provisional: it
 /// depends on I_DATA, but not yet on S_DATA.
-pub(super) fn item<O: RowOps>(ops: &mut O, line: &LineInput) -> Result<(LineOutput, bool), Failure<O::Error>> {
+pub(super) fn item<O: Ops>(ops: &mut O, line: &LineInput) -> Result<(LineOutput, bool), Failure<O::Error>> {
     let mut output = LineOutput::of(line);
-    let found = ops.row_part::<ItemDetails, _>(&ItemKey { i: line.item }, |item| output.show(item))?;
+    let found = ops.read_part::<ItemDetails, _>(&ItemKey { i: line.item }, |item| output.show(item))?;
     Ok((output, found.is_some()))
 }
 
@@ -270,7 +270,7 @@ pub(super) fn items<O: Ops>(
 
 impl LineOutput {
     /// Creates the output of a line from its input.
-    fn of(line: &LineInput) -> LineOutput {
+    pub(super) fn of(line: &LineInput) -> LineOutput {
         LineOutput {
             supply_w: line.supply_w,
             item: line.item,
@@ -294,11 +294,11 @@ impl LineOutput {
 }
 
 /// Subtracts the line's quantity from the stock. Returns S_DIST_xx of the order's district.
-fn stock<O: RowOps>(ops: &mut O, customer: CustomerKey, line: &mut LineOutput) -> Result<[u8; 24], Failure<O::Error>> {
+fn stock<O: Ops>(ops: &mut O, customer: CustomerKey, line: &mut LineOutput) -> Result<[u8; 24], Failure<O::Error>> {
     let key = StockKey { w: line.supply_w, i: line.item };
     let is_remote = line.supply_w != customer.w;
     let quantity = line.quantity;
-    let taken = ops.update_row::<Stock, _>(&key, |hot, cold| {
+    let taken = ops.update::<Stock, _>(&key, |hot, cold| {
         take(hot, quantity, is_remote)?;
         Ok((hot.quantity.get(), is_original(&cold.data), cold.dist[usize::from(customer.d - 1)]))
     })?;

@@ -8,7 +8,7 @@ use arrayvec::ArrayVec;
 
 use super::{Failure, Scratch, TxnResult, Verdict, customer};
 use crate::workload::generate::input::{MAX_LINES, OrderStatusInput};
-use crate::workload::ops::{Direction, Ops, RowOps};
+use crate::workload::ops::{Direction, Ops};
 use crate::workload::schema::RowOf;
 use crate::workload::schema::keys::{CustomerKey, OrderCustomerKey, OrderKey, OrderLineKey};
 use crate::workload::schema::rows::Timestamp;
@@ -121,9 +121,9 @@ pub fn newest_order<O: Ops>(
 }
 
 /// Reads line `number` of an order.
-pub fn read_line<O: RowOps>(ops: &mut O, order: OrderKey, number: u8) -> Result<OrderedLine, Failure<O::Error>> {
+pub fn read_line<O: Ops>(ops: &mut O, order: OrderKey, number: u8) -> Result<OrderedLine, Failure<O::Error>> {
     let key = OrderLineKey { w: order.w, d: order.d, o: order.o, number };
-    ops.row::<OrderLine, _>(&key, ordered_line)?.ok_or_else(|| Failure::missing::<OrderLine>(&key))
+    ops.read::<OrderLine, _>(&key, ordered_line)?.ok_or_else(|| Failure::missing::<OrderLine>(&key))
 }
 
 fn ordered_line(row: &RowOf<OrderLine>) -> OrderedLine {

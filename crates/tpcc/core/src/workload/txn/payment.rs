@@ -11,7 +11,7 @@ use zerocopy::little_endian::{I64, U32};
 
 use super::{Failure, Overflow, Scratch, StepOrder, TxnResult, Verdict, customer};
 use crate::workload::generate::input::PaymentInput;
-use crate::workload::ops::{Ops, RowOps};
+use crate::workload::ops::Ops;
 use crate::workload::schema::Row;
 use crate::workload::schema::keys::{CustomerKey, DistrictKey, WarehouseKey};
 use crate::workload::schema::parts::CustomerDetails;
@@ -104,7 +104,7 @@ pub enum Half {
 }
 
 /// Updates the customer, or the warehouse and the district.
-pub fn update_half<O: RowOps>(
+pub fn update_half<O: Ops>(
     ops: &mut O,
     input: &PaymentInput,
     key: CustomerKey,
@@ -176,9 +176,9 @@ pub fn finish<O: Ops>(
 }
 
 /// Adds the amount to W_YTD. Returns the warehouse's name and address.
-pub fn update_warehouse<O: RowOps>(ops: &mut O, input: &PaymentInput) -> Result<NameAndAddress, Failure<O::Error>> {
+pub fn update_warehouse<O: Ops>(ops: &mut O, input: &PaymentInput) -> Result<NameAndAddress, Failure<O::Error>> {
     let key = WarehouseKey { w: input.w };
-    ops.update_row::<Warehouse, _>(&key, |hot, cold| {
+    ops.update::<Warehouse, _>(&key, |hot, cold| {
         hot.ytd.set(hot.ytd.get().checked_add(input.amount).ok_or(Overflow("W_YTD"))?);
         Ok((cold.name, cold.address))
     })?
@@ -187,9 +187,9 @@ pub fn update_warehouse<O: RowOps>(ops: &mut O, input: &PaymentInput) -> Result<
 }
 
 /// Adds the amount to D_YTD. Returns the district's name and address.
-pub fn update_district<O: RowOps>(ops: &mut O, input: &PaymentInput) -> Result<NameAndAddress, Failure<O::Error>> {
+pub fn update_district<O: Ops>(ops: &mut O, input: &PaymentInput) -> Result<NameAndAddress, Failure<O::Error>> {
     let key = DistrictKey { w: input.w, d: input.d };
-    ops.update_row::<District, _>(&key, |hot, cold| {
+    ops.update::<District, _>(&key, |hot, cold| {
         hot.ytd.set(hot.ytd.get().checked_add(input.amount).ok_or(Overflow("D_YTD"))?);
         Ok((cold.name, cold.address))
     })?
@@ -199,14 +199,14 @@ pub fn update_district<O: RowOps>(ops: &mut O, input: &PaymentInput) -> Result<N
 
 /// Updates the customer's balance and payment counters by the amount. If the customer has bad credit, `data` receives the
 /// first characters of C_DATA.
-pub fn update_customer<O: RowOps>(
+pub fn update_customer<O: Ops>(
     ops: &mut O,
     input: &PaymentInput,
     key: CustomerKey,
     data: &mut CustomerData,
 ) -> Result<Payer, Failure<O::Error>> {
     let payer = ops
-        .update_row_part::<CustomerDetails, _>(&key, |hot, cold| {
+        .update_part::<CustomerDetails, _>(&key, |hot, cold| {
             pay(hot, input.amount)?;
             Ok(Payer {
                 key,
@@ -227,7 +227,7 @@ pub fn update_customer<O: RowOps>(
     data.clear();
     if payer.credit == BAD_CREDIT {
         let front = record(key, input);
-        ops.rewrite_row::<Customer, _>(&key, |row| prepend_record(&mut row.cold, &front, data))?
+        ops.rewrite::<Customer, _>(&key, |row| prepend_record(&mut row.cold, &front, data))?
             .ok_or_else(|| Failure::missing::<Customer>(&key))?;
     }
     Ok(payer)

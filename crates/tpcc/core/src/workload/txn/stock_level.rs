@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::{Failure, Scratch, TxnResult, Verdict};
 use crate::workload::generate::input::StockLevelInput;
-use crate::workload::ops::{Ops, RowOps};
+use crate::workload::ops::Ops;
 use crate::workload::schema::keys::{DistrictKey, OrderLineKey, StockKey};
 use crate::workload::schema::parts::StockQuantity;
 use crate::workload::schema::tables::{District, OrderLine, Stock};
@@ -48,7 +48,7 @@ pub(super) fn run<O: Ops>(ops: &mut O, input: &StockLevelInput, scratch: &mut Sc
 }
 
 /// Returns the items with low stock among those of the epoch's orders: at most `grain` orders from `from`, below `next`.
-pub fn low_items_of_epoch<O: RowOps>(
+pub fn low_items_of_epoch<O: Ops>(
     ops: &mut O,
     input: &StockLevelInput,
     from: u32,
@@ -78,13 +78,13 @@ pub fn set_output(input: &StockLevelInput, low_stock: u32, scratch: &mut Scratch
 }
 
 /// Returns the number of the district's next order.
-pub fn next_order<O: RowOps>(ops: &mut O, input: &StockLevelInput) -> Result<u32, Failure<O::Error>> {
+pub fn next_order<O: Ops>(ops: &mut O, input: &StockLevelInput) -> Result<u32, Failure<O::Error>> {
     let key = DistrictKey { w: input.w, d: input.d };
-    ops.row::<District, _>(&key, |row| row.hot.next_o_id.get())?.ok_or_else(|| Failure::missing::<District>(&key))
+    ops.read::<District, _>(&key, |row| row.hot.next_o_id.get())?.ok_or_else(|| Failure::missing::<District>(&key))
 }
 
 /// Collects the distinct item numbers of the orders `first..=last`.
-fn ordered_items<O: RowOps>(
+fn ordered_items<O: Ops>(
     ops: &mut O,
     input: &StockLevelInput,
     first: u32,
@@ -93,7 +93,7 @@ fn ordered_items<O: RowOps>(
 ) -> Result<(), Failure<O::Error>> {
     items.clear();
     let (from, to) = OrderLineKey::range(input.w, input.d, first, last);
-    ops.rows::<OrderLine>(&from, &to, |_, row| {
+    ops.scan::<OrderLine>(&from, &to, |_, row| {
         items.push(row.cold.i_id.get());
         ControlFlow::Continue(())
     })?;
@@ -103,7 +103,7 @@ fn ordered_items<O: RowOps>(
 }
 
 /// Calls `low` for each item with low stock.
-fn low_items<O: RowOps>(
+fn low_items<O: Ops>(
     ops: &mut O,
     input: &StockLevelInput,
     items: &[u32],
@@ -112,7 +112,7 @@ fn low_items<O: RowOps>(
     for group in items.chunks(GROUP) {
         let keys: ArrayVec<StockKey, GROUP> = group.iter().map(|&i| StockKey { w: input.w, i }).collect();
         let mut quantities = [None; GROUP];
-        ops.row_parts::<StockQuantity>(&keys, |at, part| quantities[at] = Some(part.quantity.get()))?;
+        ops.read_parts::<StockQuantity>(&keys, |at, part| quantities[at] = Some(part.quantity.get()))?;
         for (key, quantity) in keys.iter().zip(quantities) {
             if quantity.ok_or_else(|| Failure::missing::<Stock>(key))? < input.threshold {
                 low(key.i);

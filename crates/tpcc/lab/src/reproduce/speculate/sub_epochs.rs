@@ -2,15 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::latency::dependence::{self, DependenceCost, READS};
+use crate::latency::dependence::{self, DependenceCost, Numbers, READS};
 use crate::reproduce::Results;
 use crate::reproduce::claims;
 use crate::reproduce::lab::{Lab, SEED};
 use crate::reproduce::report::{Series, Spread};
-use tpcc_core::engines::storage::store::Store;
-use tpcc_core::workload::database::Database;
 use tpcc_core::workload::error::Error;
-use tpcc_core::workload::settings::{Background, Durability, StoreConfig};
 
 /// Numbers of sub-epochs. With 1, a violation restarts the epoch.
 const SUB_EPOCHS: [usize; 5] = [1, 2, 4, 8, 16];
@@ -25,28 +22,17 @@ type CostLabel = (&'static str, fn(&DependenceCost) -> f64);
 /// Measures the cost of a dependence at several positions of an epoch.
 pub(super) fn sub_epochs(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let (rounds, loops) = if lab.quick { (5, 150) } else { (9, 600) };
-    let data = lab.database(1)?;
-    let config = StoreConfig {
-        durability: Durability::Async,
-        background: Background::Inline,
-        ..StoreConfig::defaults(&data, 1)
-    };
-    let Some((database, loaded)) = Store::open(&config, None)? else {
-        return Err(Error::failed(format!("{}: no database there", config.shown())));
-    };
-    let store = database.copy_in_memory(&config, None)?;
-    Database::close(database)?;
+    let numbers = Numbers::default();
     let mut costs: BTreeMap<(usize, usize), Vec<DependenceCost>> = BTreeMap::new();
     for round in 1..=rounds {
         lab.say(&format!("loops with a dependence, round {round} of {rounds}"));
         for quarter in QUARTERS {
             for number in SUB_EPOCHS {
-                let cost = dependence::run(&store, &loaded, quarter * READS / 4, number, loops, SEED + round)?;
+                let cost = dependence::run(&numbers, quarter * READS / 4, number, loops, SEED + round)?;
                 costs.entry((number, quarter)).or_default().push(cost);
             }
         }
     }
-    Database::close(store)?;
     let spread = |number: usize, quarter: usize, of: fn(&DependenceCost) -> f64| {
         Spread::of(costs.get(&(number, quarter)).into_iter().flatten().map(of))
     };

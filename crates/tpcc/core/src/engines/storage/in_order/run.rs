@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use super::TransactionLoop;
 use crate::engines::storage::store::{StoreError, StoreTransaction, ended_early};
 use crate::workload::generate::input::{
-    DeliveryInput, Input, MAX_LINES, OrderInput, OrderStatusInput, PaymentInput, StockLevelInput,
+    DeliveryInput, Input, OrderInput, OrderStatusInput, PaymentInput, StockLevelInput,
 };
 use crate::workload::txn::long_order::{self, LongOrderOutput};
 use crate::workload::txn::payment::Halves;
@@ -42,21 +42,29 @@ fn last_of_epoch(first: u8, grain: usize, end: u8) -> u8 {
     u8::try_from(last).map_or(end, |last| last.min(end))
 }
 
-/// Runs a New-Order of any length. The loop is over its lines. An epoch has at most as many lines as a statement on several
-/// rows.
+/// Returns the number of iterations of epochs of equal length, at most `grain`, of which each thread gets as many.
+fn even_grain(iterations: usize, grain: usize, threads: usize) -> usize {
+    let epochs = iterations.div_ceil(grain).next_multiple_of(threads);
+    iterations.div_ceil(epochs.max(1)).max(1)
+}
+
+/// Runs a New-Order of any length. The loop is over its lines, sorted by their stock rows.
 pub fn run_order(
     tx: &mut StoreTransaction<'_>,
     order: OrderInput<'_>,
     grain: usize,
     out: &mut LongOrderOutput,
 ) -> LoopResult {
-    let grain = grain.clamp(1, MAX_LINES);
     long_order::begin_groups(tx, order, out)?;
-    tx.in_order(
-        order.lines.chunks(grain).enumerate(),
-        |tx, &(number, group)| long_order::run_group(tx, order, number * grain, group),
+    let lines = out.take_lines();
+    let even = even_grain(lines.len(), grain, tx.loop_threads());
+    let ran = tx.in_order(
+        lines.chunks(even),
+        |tx, lines| long_order::run_group(tx, order, lines),
         |group| long_order::add_group(out, &group),
-    )?;
+    );
+    out.return_lines(lines);
+    ran?;
     long_order::end_groups(tx, order, out)
 }
 

@@ -33,27 +33,14 @@ impl TransactionLoop {
         }
     }
 
-    /// Returns the numbers of iterations per epoch to try, starting with the default. The default makes two epochs of a short
-    /// loop, and epochs with a whole group of announced rows of a long one.
+    /// Returns the numbers of iterations per epoch to try, starting with the default, which makes two epochs of most loops.
     pub fn grains(self) -> &'static [usize] {
         match self {
-            TransactionLoop::OrderLines => &[5, 8],
-            TransactionLoop::LongOrderLines => &[MAX_LINES, 8],
+            TransactionLoop::OrderLines => &[8, 4],
+            TransactionLoop::LongOrderLines => &[75, MAX_LINES],
             TransactionLoop::Districts => &[5, 2],
             TransactionLoop::DeliveredLines | TransactionLoop::StatusLines => &[5],
             TransactionLoop::RecentOrders => &[10, 5],
-            TransactionLoop::Accounts => &[1],
-        }
-    }
-
-    /// As [`TransactionLoop::grains`], for loops that run ahead in buffers. The default gives epochs of 4 to 8 us.
-    pub fn grains_in_buffers(self) -> &'static [usize] {
-        match self {
-            TransactionLoop::OrderLines => &[5, 3],
-            TransactionLoop::LongOrderLines => &[12, 6, 24],
-            TransactionLoop::Districts => &[1, 5],
-            TransactionLoop::DeliveredLines | TransactionLoop::StatusLines => &[5],
-            TransactionLoop::RecentOrders => &[5, 10],
             TransactionLoop::Accounts => &[1],
         }
     }
