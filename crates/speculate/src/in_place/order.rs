@@ -71,7 +71,13 @@ impl<'s, S: InPlaceStore, I: Iterator, R, T: FnMut(R)> LoopOrder<'s, S, I, R, T>
         LoopOrder {
             store,
             traced_since: traced.then(Instant::now),
-            progress: CachePadded::new(Mutex::new(Progress { items, open: VecDeque::new(), ending: None, then, trace })),
+            progress: CachePadded::new(Mutex::new(Progress {
+                items,
+                open: VecDeque::new(),
+                ending: None,
+                then,
+                trace,
+            })),
             settled: CachePadded::default(),
             members: AtomicUsize::new(0),
             repeats: AtomicU64::new(0),

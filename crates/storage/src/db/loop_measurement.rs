@@ -137,8 +137,7 @@ mod tests {
     #[test]
     fn a_traced_loop_tells_the_locks_of_each_epoch_in_order() {
         for threads in [1, 2] {
-            let measurement =
-                LoopMeasurement { epochs_on_one_thread: true, trace: true, ..LoopMeasurement::default() };
+            let measurement = LoopMeasurement { epochs_on_one_thread: true, trace: true, ..LoopMeasurement::default() };
             let traces = after_loop(threads, measurement).take_loop_traces();
             let [trace] = &traces[..] else { panic!("{} traces of one loop", traces.len()) };
             assert!(trace.epochs.iter().map(|epoch| epoch.number).eq(0..20), "{trace:?}");
@@ -154,8 +153,7 @@ mod tests {
 
     #[test]
     fn an_injected_conflict_runs_an_epoch_once_more() {
-        let always =
-            LoopMeasurement { epochs_on_one_thread: true, inject: 1.0, seed: 1, ..LoopMeasurement::default() };
+        let always = LoopMeasurement { epochs_on_one_thread: true, inject: 1.0, seed: 1, ..LoopMeasurement::default() };
         let db = after_loop(2, always);
         assert_eq!(db.injected_repeats(), 20);
         assert!(db.stats().loop_repeats >= 20);

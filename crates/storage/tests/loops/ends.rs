@@ -43,6 +43,37 @@ fn results_come_in_order_and_all_or_nothing_is_committed() {
     db.close().unwrap();
 }
 
+/// The threads of a loop release the locks of their iterations when the transaction ends.
+#[test]
+fn after_the_end_of_a_transaction_with_many_locks_no_lock_is_left() {
+    for threads in [2, 4] {
+        let db = database(threads);
+        for round in 0..20_u64 {
+            let mut tx = db.begin().unwrap();
+            // Each iteration takes some time, so that all threads take part.
+            tx.in_order(
+                0..8_u64,
+                |tx, part| {
+                    (0..50).try_for_each(|n| put(tx, &(part * 50 + n)).map(drop))?;
+                    std::thread::yield_now();
+                    Ok::<_, TxnError>(())
+                },
+                drop,
+            )
+            .unwrap();
+            if round % 3 == 2 {
+                tx.rollback().unwrap();
+            } else {
+                tx.commit().unwrap();
+            }
+            // This thread would fail with `OwnTask` if a lock was left.
+            let mut next = db.begin().unwrap();
+            assert_eq!(next.delete_range(&NUMBERS, ..).unwrap(), if round % 3 == 2 { 0 } else { 400 });
+            next.commit().unwrap();
+        }
+    }
+}
+
 #[test]
 fn a_dependence_of_each_iteration_on_the_one_before_is_kept() {
     let db = database(4);

@@ -1,18 +1,11 @@
-//! Store of speculative loops: an adapter from the loops' interface to the tables of a database.
-//!
-//! In a simulation, only one thread may run at a time, but a loop has several threads. The threads of a simulated loop
-//! therefore make their calls of the engine one at a time, under a mutex. The scheduler of the simulation sees one worker,
-//! whose calls come from different threads. Between the calls, the threads run concurrently.
+//! Store of loops in buffers: an adapter from the loops' interface to the tables of a database.
 
 use std::ops::ControlFlow;
-use std::sync::Mutex;
 
 use speculate::{KeyAndValue, KeyRange, RangeRow, RangeStore, Seen, SeenRange, Store, Written};
 use storage::optimistic::{Peeker, Place};
 use storage::{Database, OpenTable, Transaction, TxnError};
 
-use super::notes::lock;
-use super::panics::{self, catch_panic};
 use super::tables::{Bytes, UNIQUE};
 
 /// Position of a row: the number of its table, then its key. All positions of a range have the same table.
@@ -26,46 +19,12 @@ pub(crate) struct RowPosition {
 pub(crate) struct LoopStore<'d> {
     db: &'d Database,
     tables: Vec<OpenTable<Bytes, Vec<u8>>>,
-    /// Mutex that a thread holds during each call of the engine; `Some` in a simulation.
-    turn: Option<Mutex<Turn>>,
-}
-
-/// State that the threads of a simulated loop leave for the thread that runs the loop.
-#[derive(Debug, Default)]
-struct Turn {
-    /// First panic of the engine. It is kept here, because the loop discards the panic of an iteration that is retried.
-    panic: Option<String>,
 }
 
 impl<'d> LoopStore<'d> {
-    /// Creates a store for tables of a database that is not simulated.
+    /// Creates a store for tables of a database.
     pub(crate) fn new(db: &'d Database, tables: &[OpenTable<Bytes, Vec<u8>>]) -> LoopStore<'d> {
-        LoopStore { db, tables: tables.to_vec(), turn: None }
-    }
-
-    /// Creates a store for tables of a simulated database. Threads of a loop take turns to call the engine.
-    pub(crate) fn simulated(db: &'d Database, tables: &[OpenTable<Bytes, Vec<u8>>]) -> LoopStore<'d> {
-        LoopStore { turn: Some(Mutex::default()), ..LoopStore::new(db, tables) }
-    }
-
-    /// Takes the first panic of the engine in a simulated loop.
-    pub(crate) fn take_panic(&self) -> Option<String> {
-        self.turn.as_ref().and_then(|turn| lock(turn).panic.take())
-    }
-
-    /// Calls the engine. In a simulation, a panic is raised again as a finding with its message: the loop would lose the
-    /// message of a panic in a thread other than its own.
-    fn call_engine<R>(&self, call: impl FnOnce() -> R) -> R {
-        let Some(turn) = &self.turn else { return call() };
-        let mut turn = lock(turn);
-        match catch_panic(call) {
-            Ok(Some(result)) => result,
-            Ok(None) => panics::stop(),
-            Err(what) => {
-                turn.panic.get_or_insert_with(|| what.clone());
-                panics::raise_finding(what)
-            }
-        }
+        LoopStore { db, tables: tables.to_vec() }
     }
 
     fn table(&self, position: &RowPosition) -> &OpenTable<Bytes, Vec<u8>> {
@@ -94,38 +53,36 @@ impl<'d> Store for LoopStore<'d> {
 
     fn announce(&self, peeker: &mut Peeker, positions: &[RowPosition]) {
         let rows = positions.iter().map(|position| (*self.table(position), position.key.as_slice(), 64));
-        self.call_engine(|| self.db.raw().announce(peeker, rows));
+        self.db.raw().announce(peeker, rows);
     }
 
     fn peek(&self, peeker: &mut Peeker, position: &RowPosition) -> Result<(Option<Vec<u8>>, Place), TxnError> {
-        self.call_engine(|| {
-            let (row, place) = self.db.raw().peek(peeker, self.table(position), &position.key)?;
-            Ok((row.map(<[u8]>::to_vec), place))
-        })
+        let (row, place) = self.db.raw().peek(peeker, self.table(position), &position.key)?;
+        Ok((row.map(<[u8]>::to_vec), place))
     }
 
     fn confirm(&self, tx: &mut Transaction<'d>, seen: Seen<'_, Self>) -> Result<bool, TxnError> {
         let (table, row) = (self.table(seen.key), seen.value.map(Vec::as_slice));
-        self.call_engine(|| tx.raw_mut().confirm(table, &seen.key.key, seen.stamp, row, seen.to_write))
+        tx.raw_mut().confirm(table, &seen.key.key, seen.stamp, row, seen.to_write)
     }
 
     fn read(&self, tx: &mut Transaction<'d>, position: &RowPosition) -> Result<Option<Vec<u8>>, TxnError> {
-        self.call_engine(|| tx.raw().read(self.table(position), &position.key, <[u8]>::to_vec))
+        tx.raw().read(self.table(position), &position.key, <[u8]>::to_vec)
     }
 
     fn write(&self, tx: &mut Transaction<'d>, write: &Written<'_, Self>) -> Result<(), TxnError> {
         let (table, key) = (self.table(write.key), &write.key.key);
-        self.call_engine(|| match write.value {
+        match write.value {
             Some(row) => tx.raw_mut().put(table, key, row),
             None => tx.raw_mut().delete(table, key).map(drop),
-        })
+        }
     }
 
     fn write_all(&self, tx: &mut Transaction<'d>, writes: &[Written<'_, Self>]) -> Result<(), TxnError> {
         for (number, table) in self.tables.iter().enumerate() {
             let mut rows = writes.iter().filter(|write| write.key.table == number).filter_map(replacement).peekable();
             if rows.peek().is_some() {
-                self.call_engine(|| tx.raw_mut().replace_many(table, rows))?;
+                tx.raw_mut().replace_many(table, rows)?;
             }
         }
         writes.iter().filter(|write| replacement(write).is_none()).try_for_each(|write| self.write(tx, write))
@@ -141,11 +98,9 @@ impl<'d> RangeStore for LoopStore<'d> {
     ) -> Result<Vec<RangeRow<Self>>, TxnError> {
         let (table, mut rows) = (first.table, Vec::new());
         let range = (&first.key[..], &last.key[..]);
-        self.call_engine(|| {
-            self.db.raw().peek_range(peeker, self.table(first), range, most, |key, row, stamp| {
-                rows.push(RangeRow { key: RowPosition { table, key: key.to_vec() }, value: row.to_vec(), stamp });
-                ControlFlow::Continue(())
-            })
+        self.db.raw().peek_range(peeker, self.table(first), range, most, |key, row, stamp| {
+            rows.push(RangeRow { key: RowPosition { table, key: key.to_vec() }, value: row.to_vec(), stamp });
+            ControlFlow::Continue(())
         })?;
         Ok(rows)
     }
@@ -154,11 +109,9 @@ impl<'d> RangeStore for LoopStore<'d> {
         let KeyRange { first, last } = seen.range;
         let (mut expected, mut same) = (seen.rows(), true);
         let range = (&first.key[..], &last.key[..]);
-        self.call_engine(|| {
-            tx.raw_mut().lock_range(self.table(first), range, seen.most, seen.to_write, |key, row| {
-                same = expected.next().is_some_and(|(position, value)| position.key == key && value == row);
-                if same { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-            })
+        tx.raw_mut().lock_range(self.table(first), range, seen.most, seen.to_write, |key, row| {
+            same = expected.next().is_some_and(|(position, value)| position.key == key && value == row);
+            if same { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
         Ok(same && expected.next().is_none())
     }
@@ -171,11 +124,9 @@ impl<'d> RangeStore for LoopStore<'d> {
     ) -> Result<Vec<KeyAndValue<Self>>, TxnError> {
         let (table, mut rows) = (first.table, Vec::new());
         let range = (&first.key[..], &last.key[..]);
-        self.call_engine(|| {
-            tx.raw_mut().lock_range(self.table(first), range, most, false, |key, row| {
-                rows.push((RowPosition { table, key: key.to_vec() }, row.to_vec()));
-                ControlFlow::Continue(())
-            })
+        tx.raw_mut().lock_range(self.table(first), range, most, false, |key, row| {
+            rows.push((RowPosition { table, key: key.to_vec() }, row.to_vec()));
+            ControlFlow::Continue(())
         })?;
         Ok(rows)
     }

@@ -1,6 +1,6 @@
 //! Simulation of the whole engine on a simulated disk, in virtual time. One worker runs at a time, and a seed decides which.
 //!
-//! A run without speculative loops is deterministic. Its seed determines the workers' statements, their interleaving, the
+//! A run is deterministic. Its seed determines the workers' statements, their interleaving, the
 //! steps of background services, the clock, the calls of the disk that fail, and the effect of a power loss. A failure can
 //! therefore be repeated by its seed, and two runs of a seed have the same [`trace`](order::Sim::trace).
 //!
@@ -18,10 +18,10 @@
 //! - [`statements`]: random statements of every kind, and their answers.
 //! - [`model`]: the effects of the same statements on maps.
 //! - [`history`]: committed transactions in commit order, replayed on the model: the valid states of a database.
-//! - [`loop_store`]: tables as the store of speculative loops.
+//! - [`loop_store`]: tables as the store of loops in buffers.
 //! - [`concurrent_load`]: a table that is loaded while a reader relies on its emptiness.
 //! - [`schema_changes`]: a table that is concurrently created, given other indexes, emptied and dropped.
-//! - [`loops`]: speculative loops within transactions. A run with loops is not deterministic.
+//! - [`loops`]: loops within transactions.
 //! - [`script`]: the description of a run.
 //! - [`sample`]: a random sample of a stream.
 //! - [`notes`]: the record of a run: commits, errors, and points of possible power loss.

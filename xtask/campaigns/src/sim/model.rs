@@ -29,8 +29,6 @@ pub(crate) enum Op {
     Count { table: usize, key: Vec<u8>, done: bool },
     /// Deletes a row if it exists.
     Delete { table: usize, key: Vec<u8>, done: bool },
-    /// Deletes a row if it exists, without an answer.
-    DeleteBlindly { table: usize, key: Vec<u8> },
     /// Deletes all rows of a range. The answer is the number of deleted rows.
     DeleteRange { table: usize, from: Vec<u8>, to: Vec<u8>, done: u64 },
     /// Removes all rows of a table. The call is a transaction of its own.
@@ -224,10 +222,6 @@ impl TablesState {
                 can == *done
             }
             Op::Delete { table, key, done } => self.remove(*table, key) == *done,
-            Op::DeleteBlindly { table, key } => {
-                self.remove(*table, key);
-                true
-            }
             Op::DeleteRange { table, from, to, done } => {
                 let keys: Vec<Vec<u8>> = self.range(*table, from, to).map(|(key, _)| key.clone()).collect();
                 self.remove_all(*table, &keys) == *done

@@ -52,8 +52,6 @@ pub(crate) enum RunError {
     Txn(TxnError),
     /// Error of a background service, or of closing the database.
     Service(StorageError),
-    /// Error of the creation of threads for speculative loops.
-    Loops(String),
 }
 
 impl std::fmt::Display for RunError {
@@ -62,18 +60,17 @@ impl std::fmt::Display for RunError {
             RunError::Open(error) => write!(f, "open: {error}"),
             RunError::Txn(error) => write!(f, "transaction: {error}"),
             RunError::Service(error) => write!(f, "service: {error}"),
-            RunError::Loops(error) => write!(f, "loops: {error}"),
         }
     }
 }
 
-/// Counters of the speculative loops that have ended, with or without an error.
+/// Counters of the loops that have ended, with or without an error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct LoopCounters {
     pub(crate) loops: u64,
-    /// Number of committed epochs. An epoch is an iteration or a group of iterations.
+    /// Number of epochs. An epoch is an iteration.
     pub(crate) epochs: u64,
-    /// Number of violations: epochs that were rolled back and retried.
+    /// Number of times that an epoch was rolled back and ran again.
     pub(crate) violations: u64,
 }
 
@@ -95,7 +92,7 @@ pub(super) struct Notes {
     power_losses: Mutex<PowerLossSample>,
     pub(super) errors: Mutex<Vec<RunError>>,
     pub(super) rows: Mutex<Option<[Rows; TABLES]>>,
-    /// Counters of all speculative loops that have ended.
+    /// Counters of all loops that have ended.
     pub(super) loop_counters: Mutex<LoopCounters>,
     pub(super) probe: Mutex<Option<Result<(), TxnError>>>,
 }

@@ -10,6 +10,7 @@ use storage::{Background, Database, FrameHomes, Isolation, LargePages, LatchKind
 
 use super::concurrent_load;
 use super::history::{History, Moment};
+use super::loops;
 use super::notes::{LoopCounters, Notes, PowerLoss, RunError, lock};
 use super::order::{Role, Sim};
 use super::panics::catch_panic;
@@ -38,7 +39,7 @@ pub(crate) struct RunResult {
     pub(crate) forbidden: Vec<String>,
     /// Rows of the tables after all workers have ended; `None` if there were errors.
     pub(crate) rows: Option<[Rows; TABLES]>,
-    /// Counters of the speculative loops; zero without [`Script::speculate`].
+    /// Counters of the loops; zero without [`Script::speculate`].
     pub(crate) loop_counters: LoopCounters,
     /// Result of a transaction on the repaired disk, with [`Script::probe`]; `None` if the database never opened.
     pub(crate) probe: Option<Result<(), TxnError>>,
@@ -229,10 +230,10 @@ pub(super) fn run_with(
     let background = if alone { Background::Inline } else { Background::Stepped };
     let hook = Arc::clone(&sim);
     let open = || {
-        settings(script.seed, script.latches, now_ns)
-            .background(background)
-            .hook(hook)
-            .open_on(Arc::new(observed.clone()))
+        let options = settings(script.seed, script.latches, now_ns).background(background).hook(hook);
+        let options =
+            if script.speculate { loops::with_epochs(options, &mut Rng::new(script.seed ^ 0x100b)) } else { options };
+        options.open_on(Arc::new(observed.clone()))
     };
     let opened = catch_panic(open)?;
     match opened {

@@ -30,14 +30,14 @@ pub(crate) struct Script {
     pub(crate) max_power_losses: usize,
     /// True if the disk is repaired after the workers have ended, and one more transaction runs.
     pub(crate) probe: bool,
-    /// True if some statements of a transaction run as iterations of speculative loops.
+    /// True if some statements of a transaction run as iterations of loops.
     pub(crate) speculate: bool,
     /// Page latch kind; `None` for a random kind.
     pub(crate) latches: Option<LatchKind>,
 }
 
 impl Script {
-    /// Returns random parameters, without speculative loops and without points of power loss.
+    /// Returns random parameters, without loops and without points of power loss.
     pub(crate) fn draw(rng: &mut Rng, scheduler: Scheduler) -> Script {
         let seed = rng.next();
         let ending = if rng.once_in(3) { Ending::Close } else { Ending::Kill };

@@ -36,6 +36,8 @@ pub(crate) struct StatementMaker<'a, 'db> {
     pub(crate) tables: &'a Tables,
     pub(crate) rng: &'a mut Rng,
     pub(crate) profile: &'a Profile,
+    /// True in an iteration of a loop, which cannot lock whole tables.
+    pub(crate) in_loop: bool,
 }
 
 impl StatementMaker<'_, '_> {
@@ -76,7 +78,7 @@ impl StatementMaker<'_, '_> {
     /// # Errors
     /// Returns errors of the engine, except duplicates, which are answers.
     pub(crate) fn statement(&mut self, announced: &[u64]) -> Result<Op, TxnError> {
-        if self.rng.once_in(40) {
+        if self.rng.once_in(40) && !self.in_loop {
             self.lock_table()?;
         }
         let table = self.rng.index(self.tables.len());

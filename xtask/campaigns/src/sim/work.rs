@@ -8,9 +8,9 @@ use storage::{Age, Database, Isolation, Lsn, OpenTable, Part, Service, Transacti
 
 use super::calls::DatabaseCall;
 use super::concurrent_load;
-use super::loops::Loops;
+use super::loops;
 use super::model::Op;
-use super::notes::{Notes, RunError, lock};
+use super::notes::{LoopCounters, Notes, RunError, lock};
 use super::order::{Role, Sim};
 use super::panics::{catch_panic, raise_finding};
 use super::rng::Rng;
@@ -248,13 +248,6 @@ fn call_database(shared: &Shared<'_>, tables: &Tables, call: DatabaseCall, rng: 
 }
 
 fn worker(shared: &Shared<'_>, tables: &Tables, mut rng: Rng) {
-    let mut loops = None;
-    if shared.script.speculate {
-        match Loops::draw(shared.db, tables, &mut rng) {
-            Ok(drawn) => loops = Some(drawn),
-            Err(what) => return shared.notes.error(RunError::Loops(what)),
-        }
-    }
     // Age of the last deadlock victim. Some victims restart with the age of their first attempt.
     let mut victim = None;
     for _ in 0..shared.script.profile.transactions {
@@ -262,7 +255,7 @@ fn worker(shared: &Shared<'_>, tables: &Tables, mut rng: Rng) {
             call_database(shared, tables, DatabaseCall::between_transactions(&mut rng), &mut rng);
         }
         let mut age = victim.take().filter(|_| rng.once_in(2));
-        match transaction(shared, tables, loops.as_mut(), &mut rng, &mut age) {
+        match transaction(shared, tables, &mut rng, &mut age) {
             Ok(()) => {}
             Err(TxnError::Deadlock { .. }) => victim = age,
             Err(error) => {
@@ -317,13 +310,7 @@ fn empty(shared: &Shared<'_>, table: usize) -> bool {
 }
 
 /// Runs one transaction. `age` is the age of a deadlock victim that restarts. It is set to the age of this transaction.
-fn transaction<'d>(
-    shared: &Shared<'d>,
-    tables: &Tables,
-    loops: Option<&mut Loops<'d>>,
-    rng: &mut Rng,
-    age: &mut Option<Age>,
-) -> Result<(), TxnError> {
+fn transaction(shared: &Shared<'_>, tables: &Tables, rng: &mut Rng, age: &mut Option<Age>) -> Result<(), TxnError> {
     let (db, notes, profile) = (shared.db, shared.notes, &shared.script.profile);
     let blind = rng.below(10) < profile.blind;
     let level =
@@ -333,7 +320,7 @@ fn transaction<'d>(
         None => db.begin_at(level)?,
     };
     *age = Some(tx.age());
-    let Some(ops) = statements(shared, tables, loops.filter(|_| !blind), rng, &mut tx, blind)? else { return Ok(()) };
+    let Some(ops) = statements(shared, tables, rng, &mut tx, blind)? else { return Ok(()) };
     if rng.below(10) < profile.aborts {
         if rng.once_in(2) {
             tx.rollback()?;
@@ -368,13 +355,12 @@ fn transaction<'d>(
 fn statements<'d>(
     shared: &Shared<'d>,
     tables: &Tables,
-    mut loops: Option<&mut Loops<'d>>,
     rng: &mut Rng,
     tx: &mut Transaction<'d>,
     blind: bool,
 ) -> Result<Option<Vec<Op>>, TxnError> {
     let (notes, profile) = (shared.notes, &shared.script.profile);
-    let mut maker = StatementMaker { db: shared.db, tx, tables, rng, profile };
+    let mut maker = StatementMaker { db: shared.db, tx, tables, rng, profile, in_loop: false };
     let announced = if maker.rng.below(10) < profile.announces { maker.announce()? } else { Vec::new() };
     let mut ops = Vec::new();
     // Savepoint, and the number of answers before it.
@@ -383,13 +369,15 @@ fn statements<'d>(
         if maker.rng.once_in(8) {
             mark = Some((maker.tx.savepoint(), ops.len()));
         }
-        let answers = match &mut loops {
-            Some(loops) if maker.rng.once_in(3) => match run_in_loop(shared, loops, &mut maker)? {
+        let answers = if blind {
+            maker.put_blindly().map(|op| vec![op])
+        } else if shared.script.speculate && maker.rng.once_in(3) {
+            match run_in_loop(shared, &mut maker)? {
                 Some(answers) => Ok(answers),
                 None => return Ok(None),
-            },
-            _ if blind => maker.put_blindly().map(|op| vec![op]),
-            _ => maker.statement(&announced).map(|op| vec![op]),
+            }
+        } else {
+            maker.statement(&announced).map(|op| vec![op])
         };
         match answers {
             Ok(answers) => ops.extend(answers),
@@ -427,27 +415,19 @@ fn statements<'d>(
     Ok(Some(ops))
 }
 
-/// Runs statements as iterations of a loop. Returns their answers. If the loop ended with a duplicate, all its effects are
-/// undone and there are no answers. Returns `None` if the transaction gives up after an error.
-fn run_in_loop<'d>(
-    shared: &Shared<'d>,
-    loops: &mut Loops<'d>,
-    maker: &mut StatementMaker<'_, 'd>,
-) -> Result<Option<Vec<Op>>, TxnError> {
+/// Runs statements as iterations of a loop. Returns their answers. Returns `None` if the transaction gives up after an error.
+fn run_in_loop<'d>(shared: &Shared<'d>, maker: &mut StatementMaker<'_, 'd>) -> Result<Option<Vec<Op>>, TxnError> {
     let before = maker.tx.savepoint();
-    let ran = loops.run(maker);
-    *lock(&shared.notes.loop_counters) += loops.take_counters();
-    let error = match ran {
+    let mut counters = LoopCounters::default();
+    let ran = loops::run(maker, &mut counters);
+    *lock(&shared.notes.loop_counters) += counters;
+    match ran {
         Ok(answers) => return Ok(Some(answers)),
         Err(error @ TxnError::Deadlock { .. }) => return Err(error),
-        Err(error) => error,
-    };
-    let is_answer = matches!(error, TxnError::DuplicateKey { .. });
-    if !is_answer {
-        shared.notes.error(RunError::Txn(error));
+        Err(error) => shared.notes.error(RunError::Txn(error)),
     }
     match maker.tx.rollback_to(before) {
-        Ok(()) if is_answer || maker.rng.once_in(2) => Ok(Some(Vec::new())),
+        Ok(()) if maker.rng.once_in(2) => Ok(Some(Vec::new())),
         Ok(()) => Ok(None),
         Err(error) => {
             shared.notes.error(RunError::Txn(error));

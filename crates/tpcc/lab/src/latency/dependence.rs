@@ -101,9 +101,8 @@ pub fn run(
                         epoch.put(0, hot + 1);
                     }
                     let number = epoch.get(key)?.unwrap_or_default();
-                    let work = (0..ROUNDS).fold(number, |hash, round| {
-                        (hash ^ u64::from(round)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-                    });
+                    let work = (0..ROUNDS)
+                        .fold(number, |hash, round| (hash ^ u64::from(round)).wrapping_mul(0x9e37_79b9_7f4a_7c15));
                     std::hint::black_box(work);
                 }
                 Ok::<(), Infallible>(())

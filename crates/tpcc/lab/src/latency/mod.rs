@@ -10,7 +10,7 @@ mod report;
 pub mod simulation;
 mod variant;
 
-pub use report::{LatencyReport, RatioRange, RatiosToAnnounced, PerWay, TrialTimes, WayReport};
+pub use report::{LatencyReport, PerWay, RatioRange, RatiosToAnnounced, TrialTimes, WayReport};
 pub use variant::Way;
 
 use std::time::Instant;
@@ -349,8 +349,8 @@ fn conclude(
     let Recorded { times, sums, independent, traces, items } = recorded;
     let [sequential, sequential_prefetch, tls_seq, speculative] = times.each_ref().map(TimeHistogram::times);
     let to = |base: Way, of: &[f64]| Ratio::of(of, &sums[base as usize]);
-    let ratios = [Way::SequentialPrefetch, Way::TlsSeq, Way::Speculative]
-        .map(|way| to(Way::Sequential, &sums[way as usize]));
+    let ratios =
+        [Way::SequentialPrefetch, Way::TlsSeq, Way::Speculative].map(|way| to(Way::Sequential, &sums[way as usize]));
     let per_way = |pick: fn(&Ratio) -> f64| {
         let [sequential_prefetch, tls_seq, speculative] = ratios.each_ref().map(pick);
         PerWay { sequential_prefetch, tls_seq, speculative }

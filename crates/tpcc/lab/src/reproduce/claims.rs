@@ -186,10 +186,12 @@ pub(super) struct VsBest {
 /// The claims of New-Order with 50 to 150 items, Delivery by districts, and Stock-Level.
 pub(super) const VS_BEST: [VsBest; 3] = [
     VsBest {
-        instructions: vs_best("instructions_vs_best_new_order_150", 1.20)
-            .of_project("epochs of a New-Order of 50 to 150 items execute few instructions more than one core at its best"),
-        in_order: vs_best("in_order_vs_best_new_order_150", 0.30)
-            .of_project("of a New-Order of 50 to 150 items the order of its epochs makes little sequential besides its rows"),
+        instructions: vs_best("instructions_vs_best_new_order_150", 1.20).of_project(
+            "epochs of a New-Order of 50 to 150 items execute few instructions more than one core at its best",
+        ),
+        in_order: vs_best("in_order_vs_best_new_order_150", 0.30).of_project(
+            "of a New-Order of 50 to 150 items the order of its epochs makes little sequential besides its rows",
+        ),
         four_processors: vs_best("p4_vs_best_new_order_150", 0.50)
             .of_project("a New-Order of 50 to 150 items takes half its best time on four processors"),
     },

@@ -54,7 +54,11 @@ fn text(measured: &LatencyReport) -> String {
     let range = |of: &RatioRange| format!("{:.3} [{:.3} {:.3}]", of.value, of.low, of.high);
     let ideal = measured.ideal.as_ref().map_or_else(|| "-".to_owned(), range);
     // Writing into a String cannot fail.
-    let _ = writeln!(text, "to prefetch          epochs {}, independent transactions on as many cores {ideal}", range(best));
+    let _ = writeln!(
+        text,
+        "to prefetch          epochs {}, independent transactions on as many cores {ideal}",
+        range(best)
+    );
     let _ = writeln!(
         text,
         "epochs    {:.1} a transaction, {}, on {} threads; {} violations ({} injected); an empty loop takes {:.2} us",

@@ -87,11 +87,7 @@ pub fn deliver_districts<O: Ops>(
 
 /// Delivers the oldest undelivered order of a district. Returns the number of the order; `None` if there is no undelivered
 /// order.
-pub fn deliver_district<O: Ops>(
-    ops: &mut O,
-    input: &DeliveryInput,
-    d: u8,
-) -> Result<Option<u32>, Failure<O::Error>> {
+pub fn deliver_district<O: Ops>(ops: &mut O, input: &DeliveryInput, d: u8) -> Result<Option<u32>, Failure<O::Error>> {
     let Some(order) = take_new_order(ops, input.w, d)? else { return Ok(None) };
     let customer = set_carrier(ops, input, order)?;
     let sum = date_lines(ops, input, order)?;
@@ -130,11 +126,7 @@ fn take_new_order<O: Ops>(ops: &mut O, w: u32, d: u8) -> Result<Option<OrderKey>
 }
 
 /// Writes O_CARRIER_ID. Returns the customer of the order.
-fn set_carrier<O: Ops>(
-    ops: &mut O,
-    input: &DeliveryInput,
-    order: OrderKey,
-) -> Result<CustomerKey, Failure<O::Error>> {
+fn set_carrier<O: Ops>(ops: &mut O, input: &DeliveryInput, order: OrderKey) -> Result<CustomerKey, Failure<O::Error>> {
     Ok(set_carrier_and_count_lines(ops, input, order)?.0)
 }
 

@@ -6,8 +6,7 @@ use std::hint::black_box;
 use arrayvec::ArrayVec;
 
 use super::new_order::{
-    LineOutput, NewOrderOutput, customer, district, insert_order, items, order_line, prefetch, stocks,
-    total, warehouse,
+    LineOutput, NewOrderOutput, customer, district, insert_order, items, order_line, prefetch, stocks, total, warehouse,
 };
 use super::{Failure, Verdict};
 use crate::workload::generate::input::{LineInput, MAX_LINES, OrderInput};

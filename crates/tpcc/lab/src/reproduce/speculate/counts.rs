@@ -87,8 +87,7 @@ fn count_in_order(lab: &mut Lab, mix: &str, how: &str, lengths: (u64, u64)) -> R
     let own = lab.scratch().join("counted-in-order");
     let run = |transactions: u64| {
         directory::copy(&untouched, &own)?;
-        let args =
-            arguments_with_path(&format!("{} --transactions {transactions} --data", run_args(mix, how)), &own);
+        let args = arguments_with_path(&format!("{} --transactions {transactions} --data", run_args(mix, how)), &own);
         collected(lab.program(), &args, lab.scratch())
     };
     let (short, long) = (run(lengths.0)?, run(lengths.1)?);

@@ -169,3 +169,26 @@ fn run_stock_level(
     stock_level::set_output_of_epochs(input, low, scratch);
     Ok(Verdict::Commit)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::even_grain;
+
+    #[test]
+    fn each_thread_gets_as_many_epochs_of_at_most_the_grain() {
+        for threads in 1..5 {
+            for grain in [1, 4, 8, 75] {
+                for iterations in 1..200 {
+                    let even = even_grain(iterations, grain, threads);
+                    assert!((1..=grain).contains(&even), "{iterations} {grain} {threads}: {even}");
+                    let epochs = iterations.div_ceil(even);
+                    let fewest = iterations.div_ceil(grain).next_multiple_of(threads);
+                    assert!(epochs <= fewest, "{iterations} {grain} {threads}: {epochs} epochs");
+                }
+            }
+        }
+        assert_eq!(even_grain(0, 8, 2), 1);
+        assert_eq!(even_grain(100, 75, 2), 50);
+        assert_eq!(even_grain(60, 75, 2), 30);
+    }
+}
