@@ -41,6 +41,13 @@ struct AnnouncedJob {
     job: Option<Job>,
 }
 
+/// How a job is announced.
+struct Announcement {
+    is_invitation: bool,
+    /// True if threads that sleep are woken.
+    wakes: bool,
+}
+
 /// State that the threads share.
 struct Shared {
     /// Number of jobs so far. A change of this number announces a new job.
@@ -103,12 +110,13 @@ impl Pool {
         self.forget_panic();
         self.shared.running.store(self.threads.len(), Ordering::Relaxed);
         // A thread calls the closure only between its load of `jobs` and its decrement of `running`, for which the guard waits.
-        self.run_with_threads(job, false, JoinGuard(&self.shared));
+        let announcement = Announcement { is_invitation: false, wakes: true };
+        self.run_with_threads(job, announcement, JoinGuard(&self.shared));
     }
 
     /// Announces the job, runs it on the calling thread, and drops `ended`. A panic of any thread is resumed. Dropping `ended`
     /// ends the other threads' use of the closure: it returns when no thread calls the closure and none will.
-    fn run_with_threads(&self, job: &(dyn Fn(usize) + Sync), is_invitation: bool, ended: impl Drop) {
+    fn run_with_threads(&self, job: &(dyn Fn(usize) + Sync), announcement: Announcement, ended: impl Drop) {
         let job_of_any_lifetime: *const (dyn Fn(usize) + Sync + '_) = job;
         // SAFETY: only the lifetime changes. This function returns or unwinds only after `ended` has been dropped, so the
         // closure outlives each call.
@@ -117,7 +125,7 @@ impl Pool {
                 job_of_any_lifetime,
             )
         };
-        self.announce(Job(job_static), is_invitation);
+        self.announce(Job(job_static), announcement);
         job(0);
         drop(ended);
         let panic = self.shared.panic.lock().take();
@@ -126,7 +134,7 @@ impl Pool {
         }
     }
 
-    fn announce(&self, job: Job, is_invitation: bool) {
+    fn announce(&self, job: Job, Announcement { is_invitation, wakes }: Announcement) {
         let mut announced = self.shared.job.lock();
         *announced = AnnouncedJob { number: announced.number + 1, is_invitation, job: Some(job) };
         if is_invitation {
@@ -136,20 +144,31 @@ impl Pool {
         // it sleeps.
         self.shared.jobs.store(announced.number, Ordering::SeqCst);
         drop(announced);
-        self.wake();
+        if wakes {
+            self.wake();
+        }
     }
 
     /// Runs `job` with number 0 on the calling thread, and with the numbers from 1 on those of the other threads that come
     /// before the calling thread has finished. Returns after all threads that have begun the job have finished it: a thread
     /// that does not run delays nobody. Panics as for [`Pool::broadcast`].
     pub(crate) fn invite(&mut self, job: &(dyn Fn(usize) + Sync)) {
+        self.invite_those(job, true);
+    }
+
+    /// As [`Pool::invite`], without waking threads that sleep.
+    pub(crate) fn invite_awake(&mut self, job: &(dyn Fn(usize) + Sync)) {
+        self.invite_those(job, false);
+    }
+
+    fn invite_those(&mut self, job: &(dyn Fn(usize) + Sync), wakes: bool) {
         if self.threads.is_empty() || !self.is_here() {
             return job(0);
         }
         self.forget_panic();
         // A thread calls the closure only between its increment of `guests`, which fails unless `OPEN` is set, and its
         // decrement. The guard clears `OPEN` and waits until `guests` is 0.
-        self.run_with_threads(job, true, CloseGuard(&self.shared));
+        self.run_with_threads(job, Announcement { is_invitation: true, wakes }, CloseGuard(&self.shared));
     }
 
     /// Drops the panic of another thread that is left from an earlier job, in which the calling thread has panicked as well.

@@ -50,7 +50,7 @@ fn sessions_may_be_fibers() {
 }
 
 #[test]
-fn steps_may_run_ahead_of_their_transaction() {
+fn steps_may_be_loops_on_several_threads() {
     lines_of("loops", &["--speculate", "on"], &["list-append"], &["serializable"]);
 }
 

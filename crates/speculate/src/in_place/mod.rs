@@ -152,13 +152,13 @@ impl InPlaceThreads {
         std::mem::take(&mut self.stats)
     }
 
-    /// Runs `work` with number 0 on the calling thread, and with the numbers of the other threads on those of them that come
-    /// before the calling thread has finished. Returns when all that have begun have finished.
+    /// Runs `work` with number 0 on the calling thread, and with the numbers of the other threads on those of them that are awake
+    /// and come before the calling thread has finished. Returns when all that have begun have finished.
     ///
     /// # Panics
     /// Panics with a panic of `work`.
     pub fn run_together(&mut self, work: &(dyn Fn(usize) + Sync)) {
-        self.pool.invite(work);
+        self.pool.invite_awake(work);
     }
 
     /// Runs a loop: `body` for each item, on any thread and perhaps more than once; then `then` with each result, in order.

@@ -80,7 +80,7 @@ impl MeasuredLoops {
     }
 }
 
-/// Returns the operations of an epoch of `body_ns` nanoseconds that has taken the record locks `locks`, in this order.
+/// Returns the operations of an epoch of `body_ns` nanoseconds that has taken the record locks `locks`.
 pub(super) fn operations_of(locks: impl ExactSizeIterator<Item = EpochLock>, body_ns: u64) -> Vec<TracedOp> {
     let number = locks.len().max(1) as u64;
     let operation = |(i, lock): (usize, EpochLock)| TracedOp {
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_traced_loop_tells_the_locks_of_each_epoch_in_order() {
+    fn a_traced_loop_tells_the_locks_of_each_epoch() {
         for threads in [1, 2] {
             let measurement = LoopMeasurement { epochs_on_one_thread: true, trace: true, ..LoopMeasurement::default() };
             let traces = after_loop(threads, measurement).take_loop_traces();

@@ -200,7 +200,7 @@ impl LockOwner {
         self.epoch != 0
     }
 
-    /// Returns the record locks that the epoch has taken, in the order of the requests.
+    /// Returns the record locks that the epoch has taken.
     pub(crate) fn locks_of_epoch(&self) -> Vec<EpochLock> {
         let of_epoch = self.arena.iter().filter(|request| !request.is_free() && request.epoch.get() == self.epoch);
         let lock = |request: &Request| {

@@ -139,8 +139,8 @@ impl<'db> Txn<'db> {
     }
 
     /// Commits the transaction with its members, as [`Txn::commit`]. `on_threads` gets a function that releases the locks of the
-    /// members. It must call this function with number 0, and may call it with the numbers of the loop's other threads, each on
-    /// that thread: it has the members' locks in its caches.
+    /// members, and calls it with 0, and optionally with the numbers of other threads of the loop, each on that thread. A thread
+    /// has the locks of its own epochs in its caches.
     #[cold]
     pub(crate) fn commit_family(
         mut self,

@@ -20,7 +20,7 @@ use hdrhistogram::Histogram;
 use self::simulation::{MeasuredMeans, SimulationInput, TracedTransaction};
 use self::variant::{TrialInput, Variant};
 use crate::interval::Ratio;
-use tpcc_core::engines::storage::in_order::TransactionLoop;
+use tpcc_core::engines::storage::in_order::{EpochLength, TransactionLoop};
 use tpcc_core::engines::storage::store::Store;
 use tpcc_core::report::model::schema_of;
 use tpcc_core::workload::database::Database;
@@ -106,7 +106,7 @@ impl LatencyPlan {
         if self.only.is_some() {
             return 1;
         }
-        let traced = if self.simulate { TRACED_THREADS.len() } else { 0 };
+        let traced = if self.simulate { TRACED.len() } else { 0 };
         (Way::ALL.len() + traced + self.independent()) as u64
     }
 
@@ -114,19 +114,39 @@ impl LatencyPlan {
     /// core.
     fn independent(&self) -> usize {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        if self.epoch_workers == 1 { 0 } else { self.epoch_workers.min(cores) }
+        if self.epoch_workers == 1 { 0 } else { self.epoch_workers.min(cores).min(self.block() as usize) }
+    }
+
+    /// Returns the number of measured transactions of a block.
+    fn block(&self) -> u64 {
+        (self.transactions / BLOCKS).clamp(BLOCK_TRANSACTIONS.0, BLOCK_TRANSACTIONS.1)
     }
 }
 
-/// Number of measured transactions of a variant before the next variant runs.
-const BLOCK_TRANSACTIONS: u64 = 20;
+/// Number of measured transactions of a variant before the next variant runs: at least, and at most.
+const BLOCK_TRANSACTIONS: (u64, u64) = (4, 20);
+/// Least number of blocks, if the number of transactions allows it.
+const BLOCKS: u64 = 10;
 /// Number of transactions of each variant at the begin of a block that are not measured: the caches still hold another variant's
 /// database, and the threads of a loop sleep.
 const BLOCK_WARM_UP: usize = 4;
 /// Ratio of the number of measured blocks to the number of warm-up blocks, which are not measured.
 const WARM_UP_DIVISOR: u64 = 20;
-/// Numbers of threads of the variants whose loops are traced.
-const TRACED_THREADS: [usize; 2] = [1, 2];
+/// A variant whose loops are traced, to simulate a number of processors.
+struct TracedVariant {
+    threads: usize,
+    /// Number of simulated processors.
+    processors: usize,
+    /// Number of epochs into which the iterations of a loop are divided.
+    epochs: usize,
+}
+
+const TRACED: [TracedVariant; 4] = [
+    TracedVariant { threads: 1, processors: 1, epochs: 2 },
+    TracedVariant { threads: 2, processors: 2, epochs: 2 },
+    TracedVariant { threads: 2, processors: 4, epochs: 4 },
+    TracedVariant { threads: 2, processors: 8, epochs: 8 },
+];
 /// Approximate number of traces that are kept for each traced variant.
 const TRACED_TRANSACTIONS: u64 = 400;
 
@@ -138,8 +158,8 @@ pub fn run(
     loaded: &Loaded,
 ) -> Result<LatencyReport, Error> {
     let ways = Way::ALL.map(|way| way.store_config(config, plan));
-    let traced = TRACED_THREADS.iter().filter(|_| plan.simulate).map(|&threads| {
-        let mut config = StoreConfig { loop_threads: threads, ..Way::TlsSeq.store_config(config, plan) };
+    let traced = TRACED.iter().filter(|_| plan.simulate).map(|of| {
+        let mut config = StoreConfig { loop_threads: of.threads, ..Way::TlsSeq.store_config(config, plan) };
         config.loops.trace = true;
         config
     });
@@ -168,7 +188,7 @@ pub fn run_alone(
     let mut inputs = Inputs::new(plan, loaded);
     let mut times = TimeHistogram::new();
     for n in 0..plan.transactions {
-        if n.is_multiple_of(BLOCK_TRANSACTIONS) {
+        if n.is_multiple_of(plan.block()) {
             check_interrupt()?;
             variant.run_services()?;
         }
@@ -177,10 +197,9 @@ pub fn run_alone(
     let report = WayReport {
         schema: schema_of("latency-way"),
         mix: name_of(plan.mix),
-        only: name_of(way),
+        only: way.name().to_owned(),
         transactions: times.number,
         times: times.times(),
-        fingerprint: fingerprint(&store)?,
     };
     store.close().map_err(|error| Error::failed(error.to_string()))?;
     Ok(report)
@@ -209,10 +228,10 @@ impl Inputs {
         TrialInput::draw(self.mix, &self.world, &mut self.random, w, self.drawn)
     }
 
-    /// Draws the inputs of a block: those that are not measured, and those that are.
-    fn block(&mut self) -> (Vec<TrialInput>, Vec<TrialInput>) {
+    /// Draws the inputs of a block: those that are not measured, and the `number` that are.
+    fn block(&mut self, number: u64) -> (Vec<TrialInput>, Vec<TrialInput>) {
         let warm_up = (0..BLOCK_WARM_UP).map(|_| self.next()).collect();
-        (warm_up, (0..BLOCK_TRANSACTIONS).map(|_| self.next()).collect())
+        (warm_up, (0..number).map(|_| self.next()).collect())
     }
 }
 
@@ -233,7 +252,8 @@ struct Recorded {
     sums: [Vec<f64>; Way::ALL.len()],
     /// Times of the blocks whose transactions have run independently, at the same time.
     independent: Vec<f64>,
-    traces: [Vec<TracedTransaction>; TRACED_THREADS.len()],
+    /// Traced transactions of each of [`TRACED`].
+    traces: [Vec<TracedTransaction>; TRACED.len()],
     /// Number of iterations of all loops.
     items: u64,
 }
@@ -243,14 +263,16 @@ fn measure(plan: &LatencyPlan, stores: &[Store], loaded: &Loaded) -> Result<Late
     let (of_traced, of_independent) = others.split_at(others.len() - plan.independent());
     let mut ways: Vec<Variant<'_>> =
         of_ways.iter().zip(Way::ALL).map(|(store, way)| Variant::of_way(way, store, plan)).collect();
+    let of_traced_with_epochs = of_traced.iter().zip(TRACED);
     let mut traced: Vec<Variant<'_>> =
-        of_traced.iter().map(|store| Variant::in_epochs(store, Speculate::On, plan)).collect();
+        of_traced_with_epochs.map(|(store, of)| Variant::in_epochs(store, Speculate::On, of.epochs, plan)).collect();
     let mut independent: Vec<Variant<'_>> = of_independent.iter().map(Variant::on_one_core).collect();
 
     let mut inputs = Inputs::new(plan, loaded);
-    let blocks = plan.transactions.div_ceil(BLOCK_TRANSACTIONS);
+    let each = plan.block();
+    let blocks = plan.transactions.div_ceil(each);
     let speculative = Way::Speculative as usize;
-    let warm = blocks.div_ceil(WARM_UP_DIVISOR).max(ways[speculative].warm_up().div_ceil(BLOCK_TRANSACTIONS));
+    let warm = blocks.div_ceil(WARM_UP_DIVISOR).max(ways[speculative].warm_up().div_ceil(each));
     let mut recorded = Recorded {
         times: std::array::from_fn(|_| TimeHistogram::new()),
         sums: Default::default(),
@@ -263,7 +285,7 @@ fn measure(plan: &LatencyPlan, stores: &[Store], loaded: &Loaded) -> Result<Late
     let every = (plan.transactions / TRACED_TRANSACTIONS).max(1);
     for block in 0..warm + blocks {
         check_interrupt()?;
-        let (warm_up, jobs) = inputs.block();
+        let (warm_up, jobs) = inputs.block(each);
         let is_measured = block >= warm;
         // The order rotates from block to block, so that each variant runs at each position.
         let turns = ways.len() + traced.len() + usize::from(!independent.is_empty());
@@ -291,7 +313,7 @@ fn measure(plan: &LatencyPlan, stores: &[Store], loaded: &Loaded) -> Result<Late
                 variant.run_services()?;
                 warm_up.iter().try_for_each(|job| variant.transact(job))?;
                 variant.take_traces();
-                for (job, number) in jobs.iter().zip(block * BLOCK_TRANSACTIONS + 1..) {
+                for (job, number) in jobs.iter().zip(block * each + 1..) {
                     let ns = timed(variant, job)?;
                     let loops = variant.take_traces();
                     if is_measured && number.is_multiple_of(every) {
@@ -301,16 +323,16 @@ fn measure(plan: &LatencyPlan, stores: &[Store], loaded: &Loaded) -> Result<Late
             } else {
                 let ns = ideal::run_apart(&mut independent, &warm_up, &jobs)?;
                 if is_measured {
-                    recorded.independent.push(ns as f64);
+                    recorded.independent.push(ns);
                 }
             }
         }
         recorded.items += if is_measured { jobs.iter().map(TrialInput::items).sum::<u64>() } else { 0 };
     }
     let empty_loop_us = (ways[Way::TlsSeq as usize].fork_join_us()?, ways[speculative].fork_join_us()?);
-    // The independent databases have run other transactions each.
+    // Each independent database has run the transactions in another order, so it is not compared.
     let prints = of_ways.iter().chain(of_traced).map(fingerprint).collect::<Result<Vec<_>, _>>()?;
-    Ok(conclude(plan, loaded, recorded, &counted, empty_loop_us, ways[speculative].grain(), &prints))
+    Ok(conclude(plan, loaded, recorded, &counted, empty_loop_us, ways[speculative].length(), &prints))
 }
 
 /// Counters of the loops of a database.
@@ -343,7 +365,7 @@ fn conclude(
     recorded: Recorded,
     counted: &LoopCounts,
     empty_loop_us: (f64, f64),
-    grain: Option<usize>,
+    length: Option<EpochLength>,
     prints: &[String],
 ) -> LatencyReport {
     let Recorded { times, sums, independent, traces, items } = recorded;
@@ -357,13 +379,12 @@ fn conclude(
     };
     let to_announced = |of: &[f64]| RatioRange::from(to(Way::SequentialPrefetch, of));
     let simulation = plan.simulate.then(|| {
-        let [one_thread, two_threads] = traces;
         let measured = MeasuredMeans {
             sequential_us: sequential.mean_us,
             tls_seq_us: tls_seq.mean_us,
             speculative: (plan.speculate == Speculate::On).then_some((plan.epoch_workers, speculative.mean_us)),
         };
-        simulation::run(&SimulationInput { one_thread, two_threads, empty_loop_us }, &measured)
+        simulation::run(&SimulationInput { traces, empty_loop_us }, &measured)
     });
     LatencyReport {
         schema: schema_of("latency"),
@@ -371,7 +392,11 @@ fn conclude(
         warehouses: loaded.warehouses,
         epoch_workers: plan.epoch_workers,
         speculate: plan.speculate.name().to_owned(),
-        grain,
+        grain: plan.grain,
+        epochs_each: match length {
+            Some(EpochLength::Epochs(number)) => Some(number),
+            _ => None,
+        },
         cores: std::thread::available_parallelism().map_or(1, usize::from),
         transactions: times[0].number,
         iterations: items,

@@ -76,8 +76,11 @@ pub struct LatencyReport {
     pub cores: usize,
     /// on: the loop ran in epochs in each transaction; auto: only if the governor had decided so.
     pub speculate: String,
-    /// Iterations of an epoch; with auto the last choice of the governor, null if loops ran without epochs.
+    /// Iterations of an epoch, as set by `--grain`; null if they are divided evenly.
     pub grain: Option<usize>,
+    /// Largest number of epochs into which the iterations of a loop of `speculative` were divided evenly; with auto the last choice
+    /// of the governor. Null with `grain`, and if the governor chose to run loops without epochs.
+    pub epochs_each: Option<usize>,
     /// Number of measured transactions of each way.
     pub transactions: u64,
     /// Number of iterations of the loops of these transactions.
@@ -137,6 +140,4 @@ pub struct WayReport {
     pub transactions: u64,
     /// Times of the transactions.
     pub times: TrialTimes,
-    /// Digest of all rows at the end.
-    pub fingerprint: String,
 }

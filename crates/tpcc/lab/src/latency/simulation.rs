@@ -7,6 +7,8 @@ use serde::Serialize;
 use speculate::LoopTrace;
 use speculate::simulate::{Machine, SharedState, Simulated, simulate};
 
+use super::TRACED;
+
 /// Trace of a transaction: its loops, and the time outside of loops.
 pub(super) struct TracedTransaction {
     /// Time outside of loops, in nanoseconds.
@@ -24,10 +26,8 @@ impl TracedTransaction {
 
 /// Traced transactions of a mix, with the other inputs of the simulation.
 pub(super) struct SimulationInput {
-    /// Transactions traced on one thread.
-    pub(super) one_thread: Vec<TracedTransaction>,
-    /// Transactions traced on two threads, in which rows come from the cache of another processor.
-    pub(super) two_threads: Vec<TracedTransaction>,
+    /// Traced transactions of each of [`TRACED`]. On two threads, rows come from the cache of another processor.
+    pub(super) traces: [Vec<TracedTransaction>; TRACED.len()],
     /// Time of an empty loop of two epochs on one and on two threads, in microseconds.
     pub(super) empty_loop_us: (f64, f64),
 }
@@ -109,11 +109,13 @@ pub(super) fn run(traced: &SimulationInput, measured: &MeasuredMeans) -> Simulat
     let machine =
         |cpus| Machine { cpus, hop_ns, fork_ns: hop_ns, sub_epochs: (1, 1), forwarding: true, shared: CURRENT_ENGINE };
     let on_some = |name: &str, machine: &Machine, every| {
-        let transactions = if machine.cpus == 1 { &traced.one_thread } else { &traced.two_threads };
-        mean(name, transactions.iter().step_by(every), machine, measured.sequential_us)
+        let traces = TRACED.iter().zip(&traced.traces).find(|(of, _)| of.processors == machine.cpus);
+        let transactions = traces.map(|(_, traces)| traces).into_iter().flatten();
+        mean(name, transactions.step_by(every), machine, measured.sequential_us)
     };
     let on = |name: &str, machine: &Machine| on_some(name, machine, 1);
-    let machines: Vec<_> = [1, 2, 4, 8].iter().map(|&cpus| on(&format!("{cpus} processors"), &machine(cpus))).collect();
+    let machines: Vec<_> =
+        TRACED.iter().map(|of| on(&format!("{} processors", of.processors), &machine(of.processors))).collect();
     let no_sub_epochs = Machine { sub_epochs: (1, 1), forwarding: true, ..machine(4) };
     let none = SharedState { eager_locks: true, log_at_once: true, statistics: true, last_page: true };
     let lazy_locks = SharedState { eager_locks: false, ..none };
@@ -128,22 +130,23 @@ pub(super) fn run(traced: &SimulationInput, measured: &MeasuredMeans) -> Simulat
         ("sub-epochs", Machine { sub_epochs: SUB_EPOCHS, ..machine(4) }),
     ];
     // Simulations with many dependences are slow: they use few transactions.
-    let few = traced.two_threads.len().div_ceil(FIGURE_21_TRANSACTIONS).max(1);
+    let [one_thread, two_threads, ..] = &traced.traces;
+    let few = two_threads.len().div_ceil(FIGURE_21_TRANSACTIONS).max(1);
     let error = |simulated: f64, measured: f64| (simulated - measured).abs() / measured;
-    let epochs = || traced.one_thread.iter().flat_map(|tx| &tx.loops).flat_map(|trace| &trace.epochs);
+    let epochs = || one_thread.iter().flat_map(|tx| &tx.loops).flat_map(|trace| &trace.epochs);
     let number = epochs().count().max(1) as f64;
     let epoch_ns: u64 = epochs().map(|epoch| epoch.body_ns + epoch.in_order_ns).sum();
-    let settled = traced.two_threads.iter().flat_map(|tx| &tx.loops).flat_map(|trace| &trace.epochs);
+    let settled = two_threads.iter().flat_map(|tx| &tx.loops).flat_map(|trace| &trace.epochs);
     let in_order_ns: u64 = settled.map(|epoch| epoch.in_order_ns).sum();
-    let outside_ns: u64 = traced.one_thread.iter().map(|tx| tx.outside_ns).sum();
+    let outside_ns: u64 = one_thread.iter().map(|tx| tx.outside_ns).sum();
     Simulation {
-        transactions: traced.one_thread.len(),
+        transactions: one_thread.len(),
         hop_us: hop_ns as f64 / 1e3,
         coverage: epoch_ns as f64 / (epoch_ns + outside_ns).max(1) as f64,
         operations_per_epoch: epochs().map(|epoch| epoch.operations.len()).sum::<usize>() as f64 / number,
         epoch_us: epoch_ns as f64 / 1e3 / number,
-        epochs: number / traced.one_thread.len().max(1) as f64,
-        in_order_us: in_order_ns as f64 / 1e3 / traced.two_threads.len().max(1) as f64,
+        epochs: number / one_thread.len().max(1) as f64,
+        in_order_us: in_order_ns as f64 / 1e3 / two_threads.len().max(1) as f64,
         error_p1: error(machines[0].mean_us, measured.tls_seq_us),
         error_p2: measured
             .speculative

@@ -5,7 +5,7 @@ use std::time::Instant;
 use speculate::LoopTrace;
 
 use super::{LatencyMix, LatencyPlan};
-use tpcc_core::engines::storage::in_order::{self, LoopSelector, TransactionLoop};
+use tpcc_core::engines::storage::in_order::{self, EpochLength, LoopSelector, TransactionLoop};
 use tpcc_core::engines::storage::store::{Store, StoreError, StoreTransaction};
 use tpcc_core::workload::engine::OpenTransaction;
 use tpcc_core::workload::error::Error;
@@ -34,6 +34,16 @@ pub enum Way {
 impl Way {
     /// The ways, in the order of the report.
     pub(super) const ALL: [Way; 4] = [Way::Sequential, Way::SequentialPrefetch, Way::TlsSeq, Way::Speculative];
+
+    /// Returns the name, as typed on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Way::Sequential => "sequential",
+            Way::SequentialPrefetch => "sequential-prefetch",
+            Way::TlsSeq => "tls-seq",
+            Way::Speculative => "speculative",
+        }
+    }
 
     /// Returns the settings of the database of this way.
     pub(super) fn store_config(self, config: &StoreConfig, plan: &LatencyPlan) -> StoreConfig {
@@ -100,8 +110,6 @@ pub(super) struct Variant<'s> {
 struct LoopInEpochs {
     of: TransactionLoop,
     selector: LoopSelector,
-    /// Number of iterations of an epoch, if set by the user.
-    grain: Option<usize>,
 }
 
 impl<'s> Variant<'s> {
@@ -110,19 +118,23 @@ impl<'s> Variant<'s> {
         Variant { store, epochs: None, out: LongOrderOutput::default(), scratch: Scratch::default() }
     }
 
-    /// Creates a variant whose loop runs in epochs, always or if the governor decides so.
-    pub(super) fn in_epochs(store: &'s Store, how: Speculate, plan: &LatencyPlan) -> Variant<'s> {
-        let of = plan.mix.of_loop();
-        let selector = LoopSelector::new(of.grains(), how);
-        Variant { epochs: Some(LoopInEpochs { of, selector, grain: plan.grain }), ..Variant::on_one_core(store) }
+    /// Creates a variant whose loop runs in epochs, which are divided for this number of threads unless the user sets their
+    /// length.
+    pub(super) fn in_epochs(store: &'s Store, how: Speculate, threads: usize, plan: &LatencyPlan) -> Variant<'s> {
+        let selector = match plan.grain {
+            Some(grain) => LoopSelector::with_lengths(vec![EpochLength::Iterations(grain)], how),
+            None => LoopSelector::new(threads, how),
+        };
+        Variant { epochs: Some(LoopInEpochs { of: plan.mix.of_loop(), selector }), ..Variant::on_one_core(store) }
     }
 
-    /// Creates the variant of a way, on a database with the settings of that way.
+    /// Creates the variant of a way, on a database with the settings of that way. Loops on one core have the epochs of loops on
+    /// several.
     pub(super) fn of_way(way: Way, store: &'s Store, plan: &LatencyPlan) -> Variant<'s> {
         match way {
             Way::Sequential | Way::SequentialPrefetch => Variant::on_one_core(store),
-            Way::TlsSeq => Variant::in_epochs(store, Speculate::On, plan),
-            Way::Speculative => Variant::in_epochs(store, plan.speculate, plan),
+            Way::TlsSeq => Variant::in_epochs(store, Speculate::On, plan.epoch_workers, plan),
+            Way::Speculative => Variant::in_epochs(store, plan.speculate, plan.epoch_workers, plan),
         }
     }
 
@@ -136,10 +148,9 @@ impl<'s> Variant<'s> {
         self.epochs.as_ref().map_or(0, |epochs| epochs.selector.warm_up())
     }
 
-    /// Returns the number of iterations of an epoch; with a governor, its last choice.
-    pub(super) fn grain(&self) -> Option<usize> {
-        let epochs = self.epochs.as_ref()?;
-        epochs.selector.chosen().map(|usual| epochs.grain.unwrap_or(usual))
+    /// Returns the length of the epochs; with a governor, its last choice.
+    pub(super) fn length(&self) -> Option<EpochLength> {
+        self.epochs.as_ref().and_then(|epochs| epochs.selector.chosen())
     }
 
     /// Runs a transaction and commits it, or rolls it back if it is an order with an unknown item.
@@ -147,15 +158,12 @@ impl<'s> Variant<'s> {
         let mut tx = self.store.begin().map_err(failed)?;
         let (out, scratch) = (&mut self.out, &mut self.scratch);
         let decision = self.epochs.as_mut().map(|epochs| epochs.selector.decide());
-        let grain = decision.as_ref().and_then(|decision| decision.grain);
-        let ran = match (&self.epochs, grain) {
-            (Some(epochs), Some(usual)) => {
-                let grain = epochs.grain.unwrap_or(usual);
-                match job {
-                    TrialInput::LongOrder(input) => in_order::run_order(&mut tx, input.order(), grain, out),
-                    TrialInput::Standard(input) => in_order::run(&mut tx, epochs.of, input, grain, scratch, out),
-                }
-            }
+        let length = decision.as_ref().and_then(|decision| decision.length);
+        let ran = match (&self.epochs, length) {
+            (Some(LoopInEpochs { of, .. }), Some(length)) => match job {
+                TrialInput::LongOrder(input) => in_order::run_order(&mut tx, *of, input.order(), length, out),
+                TrialInput::Standard(input) => in_order::run(&mut tx, *of, input, length, scratch, out),
+            },
             _ => on_one_core(&mut tx, job, out, scratch),
         };
         if let (Some(epochs), Some(decision)) = (&mut self.epochs, &decision) {

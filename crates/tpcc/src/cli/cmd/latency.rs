@@ -56,14 +56,18 @@ fn text(measured: &LatencyReport) -> String {
     // Writing into a String cannot fail.
     let _ = writeln!(
         text,
-        "to prefetch          epochs {}, independent transactions on as many cores {ideal}",
+        "relative to prefetch epochs {}, independent transactions on as many cores {ideal}",
         range(best)
     );
     let _ = writeln!(
         text,
         "epochs    {:.1} a transaction, {}, on {} threads; {} violations ({} injected); an empty loop takes {:.2} us",
         measured.epochs as f64 / measured.transactions as f64,
-        measured.grain.map_or("none as decided".to_owned(), |grain| format!("of {grain} iterations")),
+        match (measured.grain, measured.epochs_each) {
+            (Some(grain), _) => format!("of {grain} iterations"),
+            (None, Some(number)) => format!("at most {number} in a loop"),
+            (None, None) => "none (the governor's choice)".to_owned(),
+        },
         measured.epoch_workers,
         measured.violations,
         measured.injected,

@@ -123,7 +123,7 @@ pub(crate) struct LatencyFlags {
     #[arg(long, value_name = "on|auto", default_value = "on", hide_possible_values = true)]
     #[arg(help_heading = "Speculation")]
     pub(crate) speculate: LatencySpeculate,
-    /// Iterations of an epoch [default: depends on the transaction]
+    /// Iterations of an epoch [default: divided evenly among the threads]
     #[arg(long, value_name = "N", value_parser = number::<usize, 1, 1_000>, allow_negative_numbers = true)]
     #[arg(help_heading = "Speculation")]
     #[arg(hide_short_help = true)]
@@ -133,7 +133,7 @@ pub(crate) struct LatencyFlags {
     #[arg(help_heading = "Speculation")]
     #[arg(hide_short_help = true)]
     pub(crate) inject_violations: f64,
-    /// Simulate the transaction on 1, 2, 4 and 8 processors from its traces (two more copies of the database)
+    /// Simulate the transaction on 1, 2, 4 and 8 processors from its traces (four more copies of the database)
     #[arg(long, help_heading = "Speculation")]
     pub(crate) simulate: bool,
     /// Run one way alone, to count its instructions under Valgrind:

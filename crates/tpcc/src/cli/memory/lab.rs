@@ -42,7 +42,11 @@ pub(crate) fn of_latency(plan: &LatencyPlan, database: &Store, config: &StoreCon
     let budget = of_store(config).add_demand("--data", copies, each);
     budget.check().map_err(|_| {
         let (all, limit) = (in_mib(each.saturating_mul(copies)), budget.limit.map_or_else(String::new, in_mib));
-        let without = if plan.simulate { ", or leave --simulate out" } else { "" };
+        let without = if plan.simulate {
+            ", fewer --epoch-workers, or leave --simulate out"
+        } else {
+            ", or fewer --epoch-workers"
+        };
         let what =
             format!("--data {shown}: {copies} copies of it take {all} of memory, and this process may have {limit}");
         Error::usage(what).help(format!("name a database of fewer warehouses{without}"))

@@ -12,7 +12,7 @@ use tpcc_core::workload::settings::{
 };
 use tpcc_core::workload::txn::StepOrder;
 use tpcc_core::workload::words::counted;
-use tpcc_lab::latency::{LatencyPlan, LatencySpeculate};
+use tpcc_lab::latency::{LatencyPlan, LatencySpeculate, Way};
 use tpcc_lab::tenants::{Access, TenantMix, TenantsPlan};
 
 use super::{DATA, cores, on_disk, refuse_ineffective, scheduling, with_latches};
@@ -77,6 +77,15 @@ pub(crate) fn latency(flags: &LatencyFlags) -> Result<(StoreConfig, LatencyPlan)
     };
     let decided = [("--grain", flags.grain.is_some() && speculate == Speculate::Auto)];
     refuse_ineffective(&decided, "--speculate auto", "the governor decides it; leave one of the two out")?;
+    if let Some(way) = flags.only {
+        let (in_epochs, several) = (matches!(way, Way::TlsSeq | Way::Speculative), way == Way::Speculative);
+        let flags_of_loops = [
+            ("--grain", flags.grain.is_some() && !in_epochs),
+            ("--inject-violations", flags.inject_violations > 0.0 && !several),
+            ("--speculate auto", speculate == Speculate::Auto && !several),
+        ];
+        refuse_ineffective(&flags_of_loops, &format!("--only {}", way.name()), "leave one of the two out")?;
+    }
     let plan = LatencyPlan {
         mix: flags.mix,
         epoch_workers: flags.epoch_workers,

@@ -321,11 +321,6 @@ impl<'t> StoreTransaction<'t> {
         &self.tx
     }
 
-    /// Returns the number of threads of a loop.
-    pub fn loop_threads(&self) -> usize {
-        self.store.db.loop_threads()
-    }
-
     /// Runs a loop on several threads. See [`storage::Transaction::in_order`].
     ///
     /// # Errors

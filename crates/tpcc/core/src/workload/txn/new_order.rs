@@ -228,12 +228,7 @@ pub(super) fn insert_order<O: Ops>(ops: &mut O, order: OrderInput<'_>, o: u32) -
 }
 
 /// Runs all steps of line number `i` of order `o`. Returns `None` if the item does not exist.
-pub(super) fn line<O: Ops>(
-    ops: &mut O,
-    order: OrderInput<'_>,
-    o: u32,
-    i: usize,
-) -> Result<Option<LineOutput>, Failure<O::Error>> {
+fn line<O: Ops>(ops: &mut O, order: OrderInput<'_>, o: u32, i: usize) -> Result<Option<LineOutput>, Failure<O::Error>> {
     let (mut output, is_there) = item(ops, &order.lines[i])?;
     if !is_there {
         return Ok(None);
@@ -246,7 +241,7 @@ pub(super) fn line<O: Ops>(
 
 /// Reads I_PRICE, I_NAME and I_DATA. Returns false if the item does not exist. The brand in the output is provisional: it
 /// depends on I_DATA, but not yet on S_DATA.
-pub(super) fn item<O: Ops>(ops: &mut O, line: &LineInput) -> Result<(LineOutput, bool), Failure<O::Error>> {
+fn item<O: Ops>(ops: &mut O, line: &LineInput) -> Result<(LineOutput, bool), Failure<O::Error>> {
     let mut output = LineOutput::of(line);
     let found = ops.read_part::<ItemDetails, _>(&ItemKey { i: line.item }, |item| output.show(item))?;
     Ok((output, found.is_some()))

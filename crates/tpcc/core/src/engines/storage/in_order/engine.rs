@@ -49,14 +49,7 @@ impl Engine for LoopStore<'_> {
             order: LongOrderOutput::default(),
             governor: SessionGovernor::new(self.how),
             may_run_loop: false,
-            selectors: [
-                TransactionLoop::OrderLines,
-                TransactionLoop::Accounts,
-                TransactionLoop::StatusLines,
-                TransactionLoop::Districts,
-                TransactionLoop::RecentOrders,
-            ]
-            .map(|of| LoopSelector::new(of.grains(), self.how)),
+            selectors: Kind::ALL.map(|_| LoopSelector::new(self.store.database().loop_threads(), self.how)),
             counted: SpeculationCounters::default(),
             unreported: 0,
             shared_counters: &self.shared_counters,
@@ -143,10 +136,10 @@ impl<'a> LoopState<'a> {
     ) -> TxnResult<StoreTransaction<'a>> {
         let selector = &mut self.selectors[input.kind() as usize];
         let decision = self.may_run_loop.then(|| selector.decide());
-        let ran = match decision.as_ref().and_then(|decision| decision.grain) {
-            Some(grain) => {
+        let ran = match decision.as_ref().and_then(|decision| decision.length) {
+            Some(length) => {
                 self.counted.several_threads += 1;
-                run(tx, TransactionLoop::best_of(input), input, grain, scratch, &mut self.order)
+                run(tx, TransactionLoop::best_of(input), input, length, scratch, &mut self.order)
             }
             None => {
                 self.counted.one_thread += 1;

@@ -9,4 +9,4 @@ mod transaction_loop;
 pub use engine::{LoopSession, LoopStore};
 pub use run::{run, run_order};
 pub use selector::LoopSelector;
-pub use transaction_loop::TransactionLoop;
+pub use transaction_loop::{EpochLength, TransactionLoop};

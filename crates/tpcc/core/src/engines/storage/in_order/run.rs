@@ -3,7 +3,7 @@
 
 use smallvec::SmallVec;
 
-use super::TransactionLoop;
+use super::{EpochLength, TransactionLoop};
 use crate::engines::storage::store::{StoreError, StoreTransaction, ended_early};
 use crate::workload::generate::input::{
     DeliveryInput, Input, OrderInput, OrderStatusInput, PaymentInput, StockLevelInput,
@@ -14,25 +14,25 @@ use crate::workload::txn::{Failure, Scratch, Verdict, customer, delivery, order_
 
 type LoopResult = Result<Verdict, Failure<StoreError>>;
 
-/// Runs a transaction of the workload except for its final commit or rollback. Its loop runs in epochs of `grain` iterations.
-/// `which` selects the loop of a Delivery, the only transaction with two loops.
+/// Runs a transaction of the workload except for its final commit or rollback. `which` selects the loop of a Delivery, the only
+/// transaction with two loops.
 pub fn run(
     tx: &mut StoreTransaction<'_>,
     which: TransactionLoop,
     input: &Input,
-    grain: usize,
+    length: EpochLength,
     scratch: &mut Scratch,
     order: &mut LongOrderOutput,
 ) -> LoopResult {
     match input {
-        Input::NewOrder(input) => run_order(tx, input.order(), grain, order),
+        Input::NewOrder(input) => run_order(tx, TransactionLoop::OrderLines, input.order(), length, order),
         Input::Payment(input) => run_payment(tx, input, scratch),
-        Input::OrderStatus(input) => run_order_status(tx, input, grain, scratch),
+        Input::OrderStatus(input) => run_order_status(tx, input, length, scratch),
         Input::Delivery(input) if which == TransactionLoop::DeliveredLines => {
-            run_delivered_lines(tx, input, grain, scratch)
+            run_delivered_lines(tx, input, length, scratch)
         }
-        Input::Delivery(input) => run_districts(tx, input, grain, scratch),
-        Input::StockLevel(input) => run_stock_level(tx, input, grain, scratch),
+        Input::Delivery(input) => run_districts(tx, input, length, scratch),
+        Input::StockLevel(input) => run_stock_level(tx, input, length, scratch),
     }
 }
 
@@ -42,24 +42,18 @@ fn last_of_epoch(first: u8, grain: usize, end: u8) -> u8 {
     u8::try_from(last).map_or(end, |last| last.min(end))
 }
 
-/// Returns the number of iterations of epochs of equal length, at most `grain`, of which each thread gets as many.
-fn even_grain(iterations: usize, grain: usize, threads: usize) -> usize {
-    let epochs = iterations.div_ceil(grain).next_multiple_of(threads);
-    iterations.div_ceil(epochs.max(1)).max(1)
-}
-
-/// Runs a New-Order of any length. The loop is over its lines, sorted by their stock rows.
+/// Runs a New-Order of any length. The loop is over its lines, sorted by their stock rows. `which` says if it may have many.
 pub fn run_order(
     tx: &mut StoreTransaction<'_>,
+    which: TransactionLoop,
     order: OrderInput<'_>,
-    grain: usize,
+    length: EpochLength,
     out: &mut LongOrderOutput,
 ) -> LoopResult {
     long_order::begin_groups(tx, order, out)?;
     let lines = out.take_lines();
-    let even = even_grain(lines.len(), grain, tx.loop_threads());
     let ran = tx.in_order(
-        lines.chunks(even),
+        lines.chunks(length.of(which, lines.len())),
         |tx, lines| long_order::run_group(tx, order, lines),
         |group| long_order::add_group(out, &group),
     );
@@ -85,11 +79,12 @@ fn run_payment(tx: &mut StoreTransaction<'_>, input: &PaymentInput, scratch: &mu
 fn run_order_status(
     tx: &mut StoreTransaction<'_>,
     input: &OrderStatusInput,
-    grain: usize,
+    length: EpochLength,
     scratch: &mut Scratch,
 ) -> LoopResult {
     let (order, lines) = order_status::newest_order(tx, input, scratch)?;
     let shown = &mut scratch.out.order_status.lines;
+    let grain = length.of(TransactionLoop::StatusLines, lines.into());
     tx.in_order(
         (1..=lines).step_by(grain),
         |tx, &first| {
@@ -111,11 +106,12 @@ fn run_order_status(
 fn run_districts(
     tx: &mut StoreTransaction<'_>,
     input: &DeliveryInput,
-    grain: usize,
+    length: EpochLength,
     scratch: &mut Scratch,
 ) -> LoopResult {
     let delivered = &mut scratch.out.delivery.delivered;
     delivered.clear();
+    let grain = length.of(TransactionLoop::Districts, input.districts.into());
     tx.in_order(
         (1..=input.districts).step_by(grain),
         |tx, &first| {
@@ -134,11 +130,12 @@ fn run_districts(
 fn run_delivered_lines(
     tx: &mut StoreTransaction<'_>,
     input: &DeliveryInput,
-    grain: usize,
+    length: EpochLength,
     scratch: &mut Scratch,
 ) -> LoopResult {
     delivery::deliver_by_lines(tx, input, scratch, |tx, order, lines| {
         let mut sum = 0;
+        let grain = length.of(TransactionLoop::DeliveredLines, lines.into());
         tx.in_order(
             (1..=lines).step_by(grain),
             |tx, &first| {
@@ -155,12 +152,13 @@ fn run_delivered_lines(
 fn run_stock_level(
     tx: &mut StoreTransaction<'_>,
     input: &StockLevelInput,
-    grain: usize,
+    length: EpochLength,
     scratch: &mut Scratch,
 ) -> LoopResult {
     let next = stock_level::next_order(tx, input)?;
     let first = next.saturating_sub(stock_level::ORDERS);
     let mut low = Vec::new();
+    let grain = length.of(TransactionLoop::RecentOrders, (next - first) as usize);
     tx.in_order(
         (first..next).step_by(grain),
         |tx, &from| stock_level::low_items_of_epoch(tx, input, from, grain, next),
@@ -168,27 +166,4 @@ fn run_stock_level(
     )?;
     stock_level::set_output_of_epochs(input, low, scratch);
     Ok(Verdict::Commit)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::even_grain;
-
-    #[test]
-    fn each_thread_gets_as_many_epochs_of_at_most_the_grain() {
-        for threads in 1..5 {
-            for grain in [1, 4, 8, 75] {
-                for iterations in 1..200 {
-                    let even = even_grain(iterations, grain, threads);
-                    assert!((1..=grain).contains(&even), "{iterations} {grain} {threads}: {even}");
-                    let epochs = iterations.div_ceil(even);
-                    let fewest = iterations.div_ceil(grain).next_multiple_of(threads);
-                    assert!(epochs <= fewest, "{iterations} {grain} {threads}: {epochs} epochs");
-                }
-            }
-        }
-        assert_eq!(even_grain(0, 8, 2), 1);
-        assert_eq!(even_grain(100, 75, 2), 50);
-        assert_eq!(even_grain(60, 75, 2), 30);
-    }
 }

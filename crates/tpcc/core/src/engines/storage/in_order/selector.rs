@@ -1,16 +1,17 @@
-//! Selection of one or several threads for a transaction's loop, and of the epoch length.
+//! Selection of one or several threads for a transaction's loop, and of the length of its epochs.
 
 use std::time::Instant;
 
 use speculate::{Governor, Turn};
 
+use super::EpochLength;
 use crate::workload::settings::Speculate;
 
 /// Selects the execution of one loop.
 #[derive(Debug)]
 pub struct LoopSelector {
-    /// Numbers of iterations per epoch to try, starting with the default.
-    grains: &'static [usize],
+    /// Lengths of epochs to try, starting with the default.
+    lengths: Vec<EpochLength>,
     /// Chooses the execution by measured times. `None` if the loop always runs on several threads, with the default epoch
     /// length.
     governor: Option<Governor>,
@@ -19,33 +20,37 @@ pub struct LoopSelector {
 /// Decision about the loop execution of one transaction.
 #[derive(Debug)]
 pub struct Decision {
-    /// Number of iterations per epoch; `None` for execution on one thread.
-    pub grain: Option<usize>,
+    /// Length of the epochs; `None` for execution on one thread, without epochs.
+    pub length: Option<EpochLength>,
     turn: Option<(Turn, Instant)>,
 }
 
 impl LoopSelector {
-    /// Creates the selector for a loop, according to the setting `how`. `grains` are the numbers of iterations per epoch to try,
-    /// starting with the default.
-    pub fn new(grains: &'static [usize], how: Speculate) -> LoopSelector {
+    /// Creates the selector for a loop on this number of threads, according to the setting `how`.
+    pub fn new(threads: usize, how: Speculate) -> LoopSelector {
+        LoopSelector::with_lengths(vec![EpochLength::Epochs(threads), EpochLength::Epochs(2 * threads)], how)
+    }
+
+    /// Creates the selector for a loop with epochs of one of these lengths, the first of which is the default.
+    pub fn with_lengths(lengths: Vec<EpochLength>, how: Speculate) -> LoopSelector {
         let governor = match how {
             // Choice 0 of the governor is execution on one thread; the others are epoch lengths.
-            Speculate::Auto => Some(Governor::new(1 + grains.len())),
+            Speculate::Auto => Some(Governor::new(1 + lengths.len())),
             Speculate::Off => Some(Governor::new(1)),
             Speculate::On => None,
         };
-        LoopSelector { grains, governor }
+        LoopSelector { lengths, governor }
     }
 
     /// Decides for the next transaction, which begins now.
     #[inline]
     pub fn decide(&mut self) -> Decision {
         let Some(governor) = &mut self.governor else {
-            return Decision { grain: self.grains.first().copied(), turn: None };
+            return Decision { length: self.lengths.first().copied(), turn: None };
         };
         let turn = governor.next_turn();
-        let grain = turn.way().checked_sub(1).and_then(|way| self.grains.get(way)).copied();
-        Decision { grain, turn: turn.is_timed().then(|| (turn, Instant::now())) }
+        let length = turn.way().checked_sub(1).and_then(|way| self.lengths.get(way)).copied();
+        Decision { length, turn: turn.is_timed().then(|| (turn, Instant::now())) }
     }
 
     /// Records that the transaction of `decision` has run to its end, with `items` iterations of its loop.
@@ -61,12 +66,11 @@ impl LoopSelector {
         self.governor.as_ref().map_or(0, Governor::warm_up)
     }
 
-    /// Returns the current choice: the number of iterations per epoch, or `None` for execution on one
-    /// thread.
-    pub fn chosen(&self) -> Option<usize> {
+    /// Returns the current choice: the length of the epochs, or `None` for execution on one thread.
+    pub fn chosen(&self) -> Option<EpochLength> {
         match &self.governor {
-            None => self.grains.first().copied(),
-            Some(governor) => governor.chosen().checked_sub(1).and_then(|way| self.grains.get(way)).copied(),
+            None => self.lengths.first().copied(),
+            Some(governor) => governor.chosen().checked_sub(1).and_then(|way| self.lengths.get(way)).copied(),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The loops of the workload's transactions (TLS paper, section 3).
 
-use crate::workload::generate::input::{Input, MAX_LINES};
+use crate::workload::generate::input::Input;
 
 /// A loop of a transaction whose iterations can run at the same time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,15 +33,50 @@ impl TransactionLoop {
         }
     }
 
-    /// Returns the numbers of iterations per epoch to try, starting with the default, which makes two epochs of most loops.
-    pub fn grains(self) -> &'static [usize] {
+    /// Returns the least number of iterations of an epoch: shorter ones cost more than they gain.
+    fn least(self) -> usize {
         match self {
-            TransactionLoop::OrderLines => &[8, 4],
-            TransactionLoop::LongOrderLines => &[75, MAX_LINES],
-            TransactionLoop::Districts => &[5, 2],
-            TransactionLoop::DeliveredLines | TransactionLoop::StatusLines => &[5],
-            TransactionLoop::RecentOrders => &[10, 5],
-            TransactionLoop::Accounts => &[1],
+            TransactionLoop::OrderLines => 4,
+            TransactionLoop::LongOrderLines => 8,
+            TransactionLoop::Districts => 2,
+            TransactionLoop::DeliveredLines | TransactionLoop::StatusLines => 5,
+            TransactionLoop::RecentOrders => 3,
+            TransactionLoop::Accounts => 1,
         }
+    }
+}
+
+/// Length of the epochs of a loop.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EpochLength {
+    /// This number of iterations.
+    Iterations(usize),
+    /// The iterations are divided evenly into at most this number of epochs. Loops with few iterations have fewer epochs.
+    Epochs(usize),
+}
+
+impl EpochLength {
+    /// Returns the number of iterations of an epoch in a loop of `iterations`.
+    pub(super) fn of(self, which: TransactionLoop, iterations: usize) -> usize {
+        match self {
+            EpochLength::Iterations(number) => number.max(1),
+            EpochLength::Epochs(number) => iterations.div_ceil(number.max(1)).max(which.least()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn epochs_are_even_and_not_too_short() {
+        let of = |which, epochs, iterations| EpochLength::Epochs(epochs).of(which, iterations);
+        assert_eq!(of(TransactionLoop::LongOrderLines, 2, 101), 51);
+        assert_eq!(of(TransactionLoop::Districts, 4, 10), 3);
+        assert_eq!(of(TransactionLoop::OrderLines, 16, 10), 4);
+        assert_eq!(of(TransactionLoop::OrderLines, 0, 0), 4);
+        assert_eq!(EpochLength::Iterations(7).of(TransactionLoop::OrderLines, 100), 7);
+        assert_eq!(EpochLength::Iterations(0).of(TransactionLoop::OrderLines, 100), 1);
     }
 }
