@@ -1,10 +1,11 @@
 //! Simulation of a traced loop on a machine with any number of processors, by the scheduling rules of this crate.
 //!
 //! The measurements in the paper are of simulated processors. Here a trace of a real run
-//! ([`Options::trace`](crate::Options::trace)) supplies the operations of each epoch and their durations. The simulation
-//! computes the start times of epochs, the violations, and the waits for the token. The model omits two effects of more
-//! processors: they share the memory's bandwidth, and rows move between their caches more often. The caller supplies the
-//! latencies of passing the token, and of handing out an epoch, between processors.
+//! ([`Options::trace`](crate::Options::trace), [`InPlaceThreads::trace`](crate::InPlaceThreads::trace)) supplies the operations
+//! of each epoch and their durations. The simulation computes the start times of epochs, the violations, and the waits for
+//! the token. The model omits two effects of more processors: they share the memory's bandwidth, and rows move between their
+//! caches more often. The caller supplies the latencies of passing the token, and of handing out an epoch, between
+//! processors.
 
 use std::collections::{HashMap, HashSet};
 

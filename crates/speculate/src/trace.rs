@@ -4,21 +4,21 @@ use crate::log::{Log, Op};
 use crate::store::Store;
 use crate::times::{Times, clock_ns};
 
-/// Trace of a loop that has run to its end.
+/// Trace of a loop that has ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LoopTrace {
     /// Epochs of the loop, in order.
     pub epochs: Vec<EpochTrace>,
-    /// Nanoseconds from the start of the loop until its first epoch was taken.
+    /// Nanoseconds from the start of the loop until its first epoch was taken; 0 for a loop in place.
     pub setup_ns: u64,
-    /// Nanoseconds from the start of the loop until all workers had committed their last epochs.
+    /// Nanoseconds from the start of the loop until all workers had committed their last epochs, or its last epoch was settled.
     pub elapsed_ns: u64,
-    /// Nanoseconds spent on the trace itself, after the loop.
+    /// Nanoseconds spent on the trace itself, after the loop; 0 for a loop in place, which contains them in `elapsed_ns`.
     pub tracing_ns: u64,
 }
 
-/// Trace of a committed epoch.
+/// Trace of a committed or settled epoch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EpochTrace {
     /// Number of the epoch in the loop.
@@ -28,7 +28,7 @@ pub struct EpochTrace {
     /// Nanoseconds to take the epoch and to run its body once. For a rewound epoch, only the times of the parts that were
     /// kept are counted.
     pub body_ns: u64,
-    /// Nanoseconds between the arrival of the token and its release.
+    /// Nanoseconds between the arrival of the token and its release, or of the settlement with the closure for the result.
     pub in_order_ns: u64,
 }
 

@@ -121,11 +121,10 @@ impl<'s> Variant<'s> {
     /// Creates a variant whose loop runs in epochs, which are divided for this number of threads unless the user sets their
     /// length.
     pub(super) fn in_epochs(store: &'s Store, how: Speculate, threads: usize, plan: &LatencyPlan) -> Variant<'s> {
-        let selector = match plan.grain {
-            Some(grain) => LoopSelector::with_lengths(vec![EpochLength::Iterations(grain)], how),
-            None => LoopSelector::new(threads, how),
-        };
-        Variant { epochs: Some(LoopInEpochs { of: plan.mix.of_loop(), selector }), ..Variant::on_one_core(store) }
+        let of = plan.mix.of_loop();
+        let lengths = plan.grain.map(|grain| vec![EpochLength::Iterations(grain)]);
+        let selector = LoopSelector::new(lengths.unwrap_or_else(|| of.lengths(threads).to_vec()), how);
+        Variant { epochs: Some(LoopInEpochs { of, selector }), ..Variant::on_one_core(store) }
     }
 
     /// Creates the variant of a way, on a database with the settings of that way. Loops on one core have the epochs of loops on

@@ -112,7 +112,8 @@ fn collected(program: &Path, args: &[String], scratch: &Path) -> Result<f64, Err
 
 /// Returns the number of instructions that a file of Callgrind reports for the whole run.
 fn total_of(file: &str) -> Option<f64> {
-    let mut totals = file.lines().filter_map(|line| line.strip_prefix("totals:").or_else(|| line.strip_prefix("summary:")));
+    let mut totals =
+        file.lines().filter_map(|line| line.strip_prefix("totals:").or_else(|| line.strip_prefix("summary:")));
     totals.next_back()?.split_whitespace().next()?.parse().ok()
 }
 

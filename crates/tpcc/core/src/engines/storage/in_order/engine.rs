@@ -49,7 +49,14 @@ impl Engine for LoopStore<'_> {
             order: LongOrderOutput::default(),
             governor: SessionGovernor::new(self.how),
             may_run_loop: false,
-            selectors: Kind::ALL.map(|_| LoopSelector::new(self.store.database().loop_threads(), self.how)),
+            selectors: [
+                TransactionLoop::OrderLines,
+                TransactionLoop::Accounts,
+                TransactionLoop::StatusLines,
+                TransactionLoop::Districts,
+                TransactionLoop::RecentOrders,
+            ]
+            .map(|of| LoopSelector::new(of.lengths(self.store.database().loop_threads()).to_vec(), self.how)),
             counted: SpeculationCounters::default(),
             unreported: 0,
             shared_counters: &self.shared_counters,

@@ -26,13 +26,9 @@ pub struct Decision {
 }
 
 impl LoopSelector {
-    /// Creates the selector for a loop on this number of threads, according to the setting `how`.
-    pub fn new(threads: usize, how: Speculate) -> LoopSelector {
-        LoopSelector::with_lengths(vec![EpochLength::Epochs(threads), EpochLength::Epochs(2 * threads)], how)
-    }
-
-    /// Creates the selector for a loop with epochs of one of these lengths, the first of which is the default.
-    pub fn with_lengths(lengths: Vec<EpochLength>, how: Speculate) -> LoopSelector {
+    /// Creates the selector for a loop with epochs of one of these lengths, the first of which is the default, according to the
+    /// setting `how`.
+    pub fn new(lengths: Vec<EpochLength>, how: Speculate) -> LoopSelector {
         let governor = match how {
             // Choice 0 of the governor is execution on one thread; the others are epoch lengths.
             Speculate::Auto => Some(Governor::new(1 + lengths.len())),

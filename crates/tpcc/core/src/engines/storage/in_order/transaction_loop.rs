@@ -33,6 +33,16 @@ impl TransactionLoop {
         }
     }
 
+    /// Returns the lengths of epochs to try on this number of threads, starting with the default: an epoch for each thread, or two.
+    /// Two balance the work of the threads better, and pay in long loops.
+    pub fn lengths(self, threads: usize) -> [EpochLength; 2] {
+        let lengths = [EpochLength::Epochs(threads), EpochLength::Epochs(2 * threads)];
+        match self {
+            TransactionLoop::LongOrderLines => [lengths[1], lengths[0]],
+            _ => lengths,
+        }
+    }
+
     /// Returns the least number of iterations of an epoch: shorter ones cost more than they gain.
     fn least(self) -> usize {
         match self {
