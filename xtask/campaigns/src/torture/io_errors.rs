@@ -13,16 +13,15 @@
 use storage::disk::{Call, Crash, Fault, SimDisk, When};
 use storage::{StorageError, TxnError};
 
-use super::CampaignPlan;
 use super::crash::run_faultless;
 use super::full;
 use super::report::{Progress, Report};
 use super::seeds::{self, SeedResult};
+use super::{CampaignPlan, loops_flag};
 use crate::sim::model::TablesState;
-use crate::sim::notes::RunError;
+use crate::sim::notes::{LoopCounters, RunError};
 use crate::sim::rng::Rng;
 use crate::sim::run::{self, RecoveryPlan, RunResult};
-use crate::sim::scheduler::Scheduler;
 use crate::sim::script::{Ending, Script};
 use crate::sim::workload::Profile;
 
@@ -70,7 +69,7 @@ struct InjectedFault {
 }
 
 pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
-    let workloads = match workloads(plan.seed, plan.scheduler) {
+    let workloads = match workloads(plan) {
         Ok(workloads) => workloads,
         Err(what) => {
             let mut seed_result = SeedResult::default();
@@ -84,26 +83,29 @@ pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
     seeds::run_cases(&cases, progress, name, |(number, case)| {
         let mut seed_result = SeedResult { cases: 1, ..SeedResult::default() };
         let (named, result) = match case {
-            Case::Full(seed) => ("full disk".into(), full::run_seed(*seed)),
+            Case::Full(seed) => ("full disk".into(), full::run_seed(*seed).map(|()| LoopCounters::default())),
             Case::Fault(case) => {
                 let workload = &workloads[case.workload];
                 let named = format!("workload {}, {:?} {:?} {:?}", workload.name, case.call, case.when, case.fault);
                 (named, run_case(workload, case))
             }
         };
-        if let Err(what) = result {
-            seed_result.failures.push(format!(
-                "{named}: {what}\n  again: cargo xtask torture io-errors{} --seed {} --case {number}",
+        match result {
+            Ok(loop_counters) => seed_result.loop_counters = loop_counters,
+            Err(what) => seed_result.failures.push(format!(
+                "{named}: {what}\n  again: cargo xtask torture io-errors{}{} --seed {} --case {number}",
+                loops_flag(plan.speculate),
                 plan.scheduler.flag(),
                 plan.seed
-            ));
+            )),
         }
         seed_result
     })
 }
 
 /// Creates the five workloads of a seed. Runs each of them once without faults.
-fn workloads(seed: u64, scheduler: Scheduler) -> Result<Vec<Workload>, String> {
+fn workloads(plan: &CampaignPlan) -> Result<Vec<Workload>, String> {
+    let (seed, scheduler) = (plan.seed, plan.scheduler);
     let mut rng = Rng::new(seed);
     let profile = |rng: &mut Rng, workers, keys, deletes, loaded| Profile {
         workers,
@@ -139,7 +141,7 @@ fn workloads(seed: u64, scheduler: Scheduler) -> Result<Vec<Workload>, String> {
             ending,
             max_power_losses: 0,
             probe: true,
-            speculate: false,
+            speculate: plan.speculate,
             latches: None,
         };
         let mut disk = SimDisk::new(rng.next());
@@ -190,7 +192,7 @@ fn all_faults(workloads: &[Workload]) -> impl Iterator<Item = InjectedFault> {
     cases.into_iter()
 }
 
-fn run_case(workload: &Workload, case: &InjectedFault) -> Result<(), String> {
+fn run_case(workload: &Workload, case: &InjectedFault) -> Result<LoopCounters, String> {
     let disk = workload.disk.crash(Crash::All);
     disk.plan(Some(case.call), case.when, case.fault);
     let result = run::run(&disk, &workload.script)?;
@@ -214,7 +216,7 @@ fn run_case(workload: &Workload, case: &InjectedFault) -> Result<(), String> {
             ));
         }
     }
-    Ok(())
+    Ok(result.loop_counters)
 }
 
 /// Returns the storage error that an error contains, if any.
@@ -263,6 +265,7 @@ fn check_probe(case: &InjectedFault, result: &RunResult) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sim::scheduler::Scheduler;
 
     #[test]
     fn refused_calls_are_survived() {
@@ -271,5 +274,13 @@ mod tests {
             assert_eq!(report.wrong().collect::<Vec<_>>(), [""; 0]);
             assert_eq!(report.tried, budget);
         }
+    }
+
+    #[test]
+    fn refused_calls_in_loops_are_survived() {
+        let plan = CampaignPlan { speculate: true, ..CampaignPlan::small(100, Scheduler::Threads) };
+        let report = run(&plan, &Progress::hidden());
+        assert_eq!(report.wrong().collect::<Vec<_>>(), [""; 0]);
+        assert!(report.loop_counters.loops > 0, "{:?}", report.loop_counters);
     }
 }

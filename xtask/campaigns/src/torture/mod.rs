@@ -53,7 +53,7 @@ struct Campaign {
 const CAMPAIGNS: &[Campaign] = &[
     Campaign { name: "crash", is_numbered: false, speculates: true, latches: true, run: crash::run },
     Campaign { name: "recovery", is_numbered: false, speculates: false, latches: false, run: recovery::run },
-    Campaign { name: "io-errors", is_numbered: true, speculates: false, latches: false, run: io_errors::run },
+    Campaign { name: "io-errors", is_numbered: true, speculates: true, latches: false, run: io_errors::run },
     Campaign { name: "oracle", is_numbered: false, speculates: true, latches: true, run: oracle::run },
     Campaign { name: "isolation", is_numbered: false, speculates: false, latches: true, run: isolation::run },
     Campaign { name: "bitflips", is_numbered: true, speculates: false, latches: false, run: bitflips::run },
@@ -93,8 +93,7 @@ pub struct TortureFlags {
     /// Scheduler of the transactions.
     #[arg(long, value_enum, default_value_t, value_name = "threads|steps|itas")]
     scheduler: Scheduler,
-    /// Runs some statements of transactions as iterations of speculative loops, in crash and oracle. The interleaving of the
-    /// loops' threads depends on the machine, so that a seed repeats the work, but not every step.
+    /// Runs some statements of transactions as iterations of loops, in crash, io-errors and oracle.
     #[arg(long, value_enum, default_value_t, value_name = "on|off")]
     speculate: Speculate,
     /// Page latch kind, in crash, oracle and isolation; by default each seed selects a kind.
@@ -110,7 +109,7 @@ pub struct TortureFlags {
     record: RecordFlag,
 }
 
-/// Setting of speculative loops in the transactions of a simulated workload.
+/// Setting of loops in the transactions of a simulated workload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 enum Speculate {
     On,
@@ -150,7 +149,7 @@ pub(crate) struct CampaignPlan {
     pub(crate) mutant: Option<String>,
     /// Scheduler of the transactions.
     pub(crate) scheduler: Scheduler,
-    /// True if transactions have speculative loops.
+    /// True if transactions have loops.
     pub(crate) speculate: bool,
     /// Page latch kind; `None` if each seed selects a kind.
     pub(crate) latches: Option<Latches>,
@@ -205,7 +204,7 @@ pub fn run(flags: &TortureFlags) -> ExitCode {
     if flags.record.append(campaign.name, &report.run_record(&plan, elapsed)) { status } else { ExitCode::FAILURE }
 }
 
-/// Returns the command line flag that enables speculative loops.
+/// Returns the command line flag that enables loops.
 fn loops_flag(speculate: bool) -> &'static str {
     if speculate { " --speculate on" } else { "" }
 }
@@ -227,17 +226,14 @@ fn refuses_latches(flags: &TortureFlags) -> Option<String> {
     refused.then(|| format!("{} chooses its own; these can be told: {}", flags.campaign, able.join(", ")))
 }
 
-/// Returns an error message if the flags do not permit the requested speculative loops.
+/// Returns an error message if the flags do not permit the requested loops.
 fn refuses_to_speculate(flags: &TortureFlags) -> Option<String> {
     if flags.speculate == Speculate::Off {
         return None;
     }
     let able: Vec<&str> = CAMPAIGNS.iter().filter(|c| c.speculates).map(|c| c.name).collect();
-    if !able.contains(&flags.campaign.as_str()) {
-        return Some(format!("{} has no such loops; these have: {}", flags.campaign, able.join(", ")));
-    }
-    let steps = flags.scheduler == Scheduler::Steps;
-    steps.then(|| "a loop takes threads, and --scheduler steps has fibers of one thread".to_owned())
+    let refused = !able.contains(&flags.campaign.as_str());
+    refused.then(|| format!("{} has no such loops; these have: {}", flags.campaign, able.join(", ")))
 }
 
 #[cfg(test)]
@@ -261,7 +257,7 @@ mod tests {
         assert!(!refused("crash --speculate on") && !refused("oracle --speculate on"));
         assert!(!refused("bitflips --speculate off") && !refused("oracle --scheduler steps"));
         assert!(refused("recovery --speculate on") && refused("mutants --speculate on"));
-        assert!(refused("oracle --speculate on --scheduler steps"));
+        assert!(!refused("oracle --speculate on --scheduler steps") && !refused("io-errors --speculate on"));
     }
 
     #[test]

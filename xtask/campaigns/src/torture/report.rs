@@ -39,7 +39,7 @@ pub(crate) struct Report {
     pub(crate) tried: u64,
     /// Number of cases that the checker could not decide. They never count as passed.
     pub(crate) undecided: u64,
-    /// Counters of the speculative loops; zero without `--speculate on`.
+    /// Counters of the loops; zero without `--speculate on`.
     pub(crate) loop_counters: LoopCounters,
     /// Findings, each with the command that repeats it.
     pub(crate) failures: Vec<String>,
@@ -64,7 +64,7 @@ struct JsonReport<'a> {
     seed: u64,
     scheduler: Scheduler,
     seconds: f64,
-    /// Counters of the speculative loops; `Some` only with `--speculate on`.
+    /// Counters of the loops; `Some` only with `--speculate on`.
     #[serde(skip_serializing_if = "Option::is_none")]
     speculative: Option<LoopCounters>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -149,7 +149,7 @@ impl Report {
         );
         if plan.speculate {
             let LoopCounters { loops, epochs, violations } = self.loop_counters;
-            println!("{campaign}: {loops} speculative loops of {epochs} epochs, {violations} violations");
+            println!("{campaign}: {loops} loops of {epochs} epochs, {violations} violations");
         }
         let killed = self.mutants.as_ref().map(|results| results.iter().filter(|result| result.killed).count());
         if let (Some(killed), Some(results)) = (killed, &self.mutants) {

@@ -19,7 +19,7 @@ pub(super) struct SeedResult {
     pub(super) cases: u64,
     /// Number of cases that the checker could not decide.
     pub(super) undecided: u64,
-    /// Counters of the speculative loops of all runs; zero without `--speculate on`.
+    /// Counters of the loops of all runs; zero without `--speculate on`.
     pub(super) loop_counters: LoopCounters,
     /// Descriptions of the failures.
     pub(super) failures: Vec<String>,

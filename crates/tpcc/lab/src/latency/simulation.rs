@@ -4,8 +4,8 @@
 #[cfg(test)]
 use schemars::JsonSchema;
 use serde::Serialize;
-use speculate::LoopTrace;
 use speculate::simulate::{Machine, SharedState, Simulated, simulate};
+use speculate::{EpochTrace, LoopTrace};
 
 use super::TRACED;
 
@@ -100,8 +100,11 @@ const CURRENT_ENGINE: SharedState =
 /// Sub-epochs of the paper's design: number of sub-epochs, and number of operations of each sub-epoch.
 const SUB_EPOCHS: (usize, usize) = (8, 8);
 
-/// Maximum number of transactions in the simulations of figure 21.
+/// Maximum number of transactions in the simulations of figure 21, for transactions of up to [`FIGURE_21_OPERATIONS`]. The time
+/// of a simulation with many dependences grows with the square of the operations at least.
 const FIGURE_21_TRANSACTIONS: usize = 100;
+/// See [`FIGURE_21_TRANSACTIONS`].
+const FIGURE_21_OPERATIONS: usize = 50;
 
 /// Simulates the machines of the paper's figures 20 and 21.
 pub(super) fn run(traced: &SimulationInput, measured: &MeasuredMeans) -> Simulation {
@@ -131,13 +134,15 @@ pub(super) fn run(traced: &SimulationInput, measured: &MeasuredMeans) -> Simulat
     ];
     // Simulations with many dependences are slow: they use few transactions.
     let [one_thread, two_threads, ..] = &traced.traces;
-    let few = two_threads.len().div_ceil(FIGURE_21_TRANSACTIONS).max(1);
+    let operations: usize = epochs_of(two_threads).map(|epoch| epoch.operations.len()).sum();
+    let each = operations.div_ceil(two_threads.len().max(1)).max(FIGURE_21_OPERATIONS);
+    let number = (FIGURE_21_TRANSACTIONS * FIGURE_21_OPERATIONS.pow(2) / each.pow(2)).max(3);
+    let few = two_threads.len().div_ceil(number).max(1);
     let error = |simulated: f64, measured: f64| (simulated - measured).abs() / measured;
-    let epochs = || one_thread.iter().flat_map(|tx| &tx.loops).flat_map(|trace| &trace.epochs);
+    let epochs = || epochs_of(one_thread);
     let number = epochs().count().max(1) as f64;
     let epoch_ns: u64 = epochs().map(|epoch| epoch.body_ns + epoch.in_order_ns).sum();
-    let settled = two_threads.iter().flat_map(|tx| &tx.loops).flat_map(|trace| &trace.epochs);
-    let in_order_ns: u64 = settled.map(|epoch| epoch.in_order_ns).sum();
+    let in_order_ns: u64 = epochs_of(two_threads).map(|epoch| epoch.in_order_ns).sum();
     let outside_ns: u64 = one_thread.iter().map(|tx| tx.outside_ns).sum();
     Simulation {
         transactions: one_thread.len(),
@@ -155,6 +160,10 @@ pub(super) fn run(traced: &SimulationInput, measured: &MeasuredMeans) -> Simulat
         machines,
         changes: steps.iter().map(|(name, machine)| on_some(name, machine, few)).collect(),
     }
+}
+
+fn epochs_of(transactions: &[TracedTransaction]) -> impl Iterator<Item = &EpochTrace> {
+    transactions.iter().flat_map(|tx| &tx.loops).flat_map(|trace| &trace.epochs)
 }
 
 /// Simulates transactions on a machine and returns their means.
