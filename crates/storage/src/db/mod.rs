@@ -18,6 +18,8 @@ pub(crate) mod holds;
 mod in_order;
 #[cfg(feature = "measure")]
 pub(crate) mod lines;
+#[cfg(feature = "measure")]
+mod loop_figures;
 pub(crate) mod loop_measurement;
 mod loop_threads;
 mod many;

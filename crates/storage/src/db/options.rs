@@ -307,6 +307,14 @@ impl Options {
         self
     }
 
+    /// Measures or disturbs the loops of the database. For experiments.
+    #[cfg(feature = "measure")]
+    #[must_use]
+    pub fn measure_loops(mut self, measurement: LoopMeasurement) -> Options {
+        self.loop_measurement = measurement;
+        self
+    }
+
     /// Sets the maximum number of times that [`Database::transact`](crate::Database::transact) runs a deadlock victim
     /// again.
     pub fn reruns(mut self, times: u32) -> Options {
