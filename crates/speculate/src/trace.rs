@@ -28,7 +28,8 @@ pub struct EpochTrace {
     /// Nanoseconds to take the epoch and to run its body once. For a rewound epoch, only the times of the parts that were
     /// kept are counted.
     pub body_ns: u64,
-    /// Nanoseconds between the arrival of the token and its release, or of the settlement with the closure for the result.
+    /// Nanoseconds for which the epoch held the token. In place: nanoseconds of its settlement, with the closure that gets its
+    /// result.
     pub in_order_ns: u64,
 }
 

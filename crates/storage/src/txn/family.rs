@@ -146,7 +146,7 @@ impl<'db> Txn<'db> {
         mut self,
         on_threads: impl FnOnce(&(dyn Fn(usize) + Sync)),
     ) -> Result<Lsn, StorageError> {
-        debug_assert!(!self.broken, "half a statement would be committed");
+        debug_assert!(!self.is_broken(), "half a statement would be committed");
         let engine = self.engine;
         let is_writer = |txn: &Txn<'_>| txn.slot.peek().last != Lsn::ZERO;
         let wrote = is_writer(&self) || self.members.iter().any(is_writer);

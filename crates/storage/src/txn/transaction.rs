@@ -22,7 +22,7 @@ pub(crate) struct Txn<'db> {
     pub(crate) finds_together: bool,
     pub(super) ended: bool,
     /// True if a statement failed and could not be undone completely. The transaction can then only be rolled back.
-    pub(super) broken: bool,
+    broken: bool,
     pub(super) reserved: ReservedSpace,
     /// Members that have run epochs of the transaction's loops. See `family`.
     pub(super) members: Vec<Txn<'db>>,

@@ -197,7 +197,7 @@ pub fn run_alone(
     let report = WayReport {
         schema: schema_of("latency-way"),
         mix: name_of(plan.mix),
-        only: way.name().to_owned(),
+        only: name_of(way),
         transactions: times.number,
         times: times.times(),
     };
@@ -425,7 +425,7 @@ fn conclude(
 }
 
 /// Returns the name of a value, as typed on the command line.
-fn name_of(value: impl clap::ValueEnum) -> String {
+pub fn name_of(value: impl clap::ValueEnum) -> String {
     value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 

@@ -119,7 +119,7 @@ pub(super) fn run(traced: &SimulationInput, measured: &MeasuredMeans) -> Simulat
     let on = |name: &str, machine: &Machine| on_some(name, machine, 1);
     let machines: Vec<_> =
         TRACED.iter().map(|of| on(&format!("{} processors", of.processors), &machine(of.processors))).collect();
-    let no_sub_epochs = Machine { sub_epochs: (1, 1), forwarding: true, ..machine(4) };
+    let no_sub_epochs = machine(4);
     let none = SharedState { eager_locks: true, log_at_once: true, statistics: true, last_page: true };
     let lazy_locks = SharedState { eager_locks: false, ..none };
     let own_statistics = SharedState { statistics: false, ..lazy_locks };
@@ -130,7 +130,7 @@ pub(super) fn run(traced: &SimulationInput, measured: &MeasuredMeans) -> Simulat
         ("statistics apart", Machine { shared: own_statistics, ..no_sub_epochs }),
         ("no last page", Machine { shared: no_last_page, ..no_sub_epochs }),
         ("log at commit", no_sub_epochs),
-        ("sub-epochs", Machine { sub_epochs: SUB_EPOCHS, ..machine(4) }),
+        ("sub-epochs", Machine { sub_epochs: SUB_EPOCHS, ..no_sub_epochs }),
     ];
     // Simulations with many dependences are slow: they use few transactions.
     let [one_thread, two_threads, ..] = &traced.traces;

@@ -35,16 +35,6 @@ impl Way {
     /// The ways, in the order of the report.
     pub(super) const ALL: [Way; 4] = [Way::Sequential, Way::SequentialPrefetch, Way::TlsSeq, Way::Speculative];
 
-    /// Returns the name, as typed on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Way::Sequential => "sequential",
-            Way::SequentialPrefetch => "sequential-prefetch",
-            Way::TlsSeq => "tls-seq",
-            Way::Speculative => "speculative",
-        }
-    }
-
     /// Returns the settings of the database of this way.
     pub(super) fn store_config(self, config: &StoreConfig, plan: &LatencyPlan) -> StoreConfig {
         let mut config = StoreConfig { prefetch: self != Way::Sequential, loop_threads: 1, ..config.clone() };

@@ -21,7 +21,7 @@ fn size(id: &str, quick: bool) -> (u64, u64) {
         "compiler-interaction" | "itanium-system" | "itanium-switches" | "itanium-coherence" => (8, 0),
         "scale-cores" => (16, 1),
         id if id.starts_with("itas-") => (0, 2),
-        id if id.starts_with("speculate-") => (1, 1),
+        id if id.starts_with("speculate-") => (1, 2),
         _ => (1, 0),
     }
 }

@@ -12,7 +12,7 @@ use tpcc_core::workload::settings::{
 };
 use tpcc_core::workload::txn::StepOrder;
 use tpcc_core::workload::words::counted;
-use tpcc_lab::latency::{LatencyPlan, LatencySpeculate, Way};
+use tpcc_lab::latency::{LatencyPlan, LatencySpeculate, Way, name_of};
 use tpcc_lab::tenants::{Access, TenantMix, TenantsPlan};
 
 use super::{DATA, cores, on_disk, refuse_ineffective, scheduling, with_latches};
@@ -84,7 +84,7 @@ pub(crate) fn latency(flags: &LatencyFlags) -> Result<(StoreConfig, LatencyPlan)
             ("--inject-violations", flags.inject_violations > 0.0 && !several),
             ("--speculate auto", speculate == Speculate::Auto && !several),
         ];
-        refuse_ineffective(&flags_of_loops, &format!("--only {}", way.name()), "leave one of the two out")?;
+        refuse_ineffective(&flags_of_loops, &format!("--only {}", name_of(way)), "leave one of the two out")?;
     }
     let plan = LatencyPlan {
         mix: flags.mix,

@@ -1,4 +1,5 @@
-//! Steps of a list-append transaction as iterations of a loop on several threads ([`Transaction::in_order`]).
+//! Steps of a list-append transaction, one after the other or as iterations of a loop on several threads
+//! ([`Transaction::in_order`]).
 //!
 //! Only the list-append form has such loops: a step of the register form records the order in which versions were drawn, and a
 //! step that is rolled back and runs again has drawn a version that no row has.
@@ -51,12 +52,7 @@ impl ListStep {
 }
 
 /// Appends a number to the list of a row, which is inserted if it is missing.
-pub(super) fn append(
-    tx: &mut Transaction<'_>,
-    rows: &OpenTable<u64, Vec<u8>>,
-    key: u64,
-    number: u64,
-) -> Result<(), TxnError> {
+fn append(tx: &mut Transaction<'_>, rows: &OpenTable<u64, Vec<u8>>, key: u64, number: u64) -> Result<(), TxnError> {
     let bytes = (number as u32).to_le_bytes();
     loop {
         if tx.raw_mut().update(rows, &encoded(key), |row| row.extend_from_slice(&bytes))?.is_some() {

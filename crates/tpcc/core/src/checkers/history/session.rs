@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 use storage::{Row, Transaction, TxnError};
 
 use super::generate::MOST_STEPS;
-use super::list_step::{self, ListStep};
+use super::list_step::ListStep;
 use super::shared_state::{Absence, decoded, encoded, numbers};
 use super::{Form, Op, Outcome, Program, Programs, SharedState, Step, Txn};
 
@@ -158,14 +158,9 @@ impl<'db> Running<'_, '_, 'db> {
     fn steps(&mut self, plan: &Program, pause: &mut dyn FnMut()) -> Result<(), TxnError> {
         for (step, then_pause) in &plan.steps {
             match (self.shared.params.form, *step) {
-                (Form::ListAppend, Step::Write(place, _)) => {
-                    let key = self.key(place, 1);
-                    self.append(key)?;
-                }
-                (Form::ListAppend, Step::Delete(place) | Step::Read(place)) => {
-                    let key = self.key(place, 0);
-                    let list = self.tx.get(&self.shared.rows, &key)?.map_or_else(Vec::new, |row| numbers(&row));
-                    self.ops.push(Op::List(key, list));
+                (Form::ListAppend, step @ (Step::Write(..) | Step::Delete(_) | Step::Read(_))) => {
+                    let seen = self.list_step(step).run(self.tx, &self.shared.rows)?;
+                    self.ops.extend(seen);
                 }
                 (Form::ListAppend, Step::ReadForUpdate(place)) => {
                     let key = self.key(place, 0);
@@ -191,7 +186,15 @@ impl<'db> Running<'_, '_, 'db> {
 
     /// Runs the steps of a list-append program as one loop on several threads.
     fn steps_in_loop(&mut self, plan: &Program, pause: &mut dyn FnMut()) -> Result<(), TxnError> {
-        let steps = plan.steps.iter().map(|(step, _)| match *step {
+        let steps: Vec<ListStep> = plan.steps.iter().map(|(step, _)| self.list_step(*step)).collect();
+        pause();
+        let (rows, ops) = (&self.shared.rows, &mut *self.ops);
+        self.tx.in_order(steps, |tx, step| step.run(tx, rows), |seen| ops.extend(seen))
+    }
+
+    /// Returns a step of a list-append program with the keys of its rows.
+    fn list_step(&mut self, step: Step) -> ListStep {
+        match step {
             Step::Write(place, _) => {
                 let number = self.number;
                 self.number += 1;
@@ -202,11 +205,7 @@ impl<'db> Running<'_, '_, 'db> {
                 let at = self.key(at, 0);
                 ListStep::Range(at.saturating_sub(below), self.shared.range_end(at + above))
             }
-        });
-        let steps: Vec<ListStep> = steps.collect();
-        pause();
-        let (rows, ops) = (&self.shared.rows, &mut *self.ops);
-        self.tx.in_order(steps, |tx, step| step.run(tx, rows), |seen| ops.extend(seen))
+        }
     }
 
     /// Restores the absence entries that deletes have replaced, while the transaction still has exclusive access to the
@@ -222,14 +221,6 @@ impl<'db> Running<'_, '_, 'db> {
         // Counts the append even if the key is already known, because every append fills the list.
         let key = shared.key_at(place, appends);
         *self.keys.entry(place).or_insert(key)
-    }
-
-    fn append(&mut self, key: u64) -> Result<(), TxnError> {
-        let number = self.number;
-        self.number += 1;
-        list_step::append(self.tx, &self.shared.rows, key, number)?;
-        self.ops.push(Op::Append(key, number));
-        Ok(())
     }
 
     fn write(&mut self, key: u64, padding: u32) -> Result<(), TxnError> {

@@ -6,7 +6,8 @@ use std::hint::black_box;
 use arrayvec::ArrayVec;
 
 use super::new_order::{
-    LineOutput, NewOrderOutput, customer, district, insert_order, items, order_line, prefetch, stocks, total, warehouse,
+    LineOutput, NewOrderOutput, customer, district, insert_order, items, order_line, prefetch, stock_order, stocks,
+    total, warehouse,
 };
 use super::{Failure, Verdict};
 use crate::workload::generate::input::{LineInput, MAX_LINES, OrderInput};
@@ -49,13 +50,8 @@ impl LongOrderOutput {
     /// Sorts the lines by their stock rows. Groups of neighbouring lines then use few pages, and a thread that processes the
     /// lower or the upper lines of each order finds their pages in its caches.
     fn sort(&mut self, lines: &[LineInput]) {
-        // The sort key consists of warehouse, item and position, so that lines with equal stock rows keep their order.
-        let packed = |(i, line): (usize, &LineInput)| {
-            debug_assert!(line.item >> (32 - POSITION_BITS) == 0);
-            u64::from(line.supply_w) << 32 | u64::from(line.item) << POSITION_BITS | i as u64
-        };
         self.packed.clear();
-        self.packed.extend(lines.iter().enumerate().map(packed));
+        self.packed.extend(lines.iter().enumerate().map(|(i, line)| stock_order::<POSITION_BITS>(line, i)));
         self.packed.sort_unstable();
         let positions = self.packed.iter().map(|packed| (packed % (1 << POSITION_BITS)) as u8);
         self.sorted.clear();

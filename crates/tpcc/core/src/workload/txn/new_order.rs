@@ -155,20 +155,22 @@ pub(super) fn prefetch<O: Ops>(ops: &mut O, order: OrderInput<'_>) {
 /// Returns the line positions sorted by stock row. A transaction on one thread locks the
 /// stock rows of a group in this order, which avoids deadlocks.
 pub(super) fn by_stock(lines: &[LineInput]) -> impl Iterator<Item = usize> + use<> {
-    // The sort key consists of warehouse, item and line, so that lines with equal stock rows keep their order. The key is
-    // packed into one machine word, which is compared without a branch.
-    let packed = |(i, line): (usize, &LineInput)| {
-        debug_assert!(line.item >> ITEM_BITS == 0);
-        u64::from(line.supply_w) << 32 | u64::from(line.item) << LINE_BITS | i as u64
-    };
-    let mut order: ArrayVec<u64, MAX_LINES> = lines.iter().enumerate().map(packed).collect();
+    let packed = lines.iter().enumerate().map(|(i, line)| stock_order::<LINE_BITS>(line, i));
+    let mut order: ArrayVec<u64, MAX_LINES> = packed.collect();
     order.sort_unstable();
     order.into_iter().map(|packed| packed as usize % (1 << LINE_BITS))
 }
 
-/// Number of bits of a line's number and of an item's number in the sort key.
+/// Returns the sort key of a line by its stock row: warehouse, item and position, of which the position takes `BITS` bits. Lines
+/// with equal stock rows keep their order. The key is packed into one machine word, which is compared without a branch.
+#[inline(always)]
+pub(super) fn stock_order<const BITS: u32>(line: &LineInput, position: usize) -> u64 {
+    debug_assert!(line.item >> (32 - BITS) == 0 && position >> BITS == 0);
+    u64::from(line.supply_w) << 32 | u64::from(line.item) << BITS | position as u64
+}
+
+/// Number of bits of a line's position in the sort key.
 const LINE_BITS: u32 = 4;
-const ITEM_BITS: u32 = 32 - LINE_BITS;
 const _: () = assert!(MAX_LINES <= 1 << LINE_BITS);
 
 pub(super) fn warehouse<O: Ops>(

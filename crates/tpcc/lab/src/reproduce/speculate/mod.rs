@@ -44,7 +44,7 @@ pub(super) const PAPER: Paper = Paper {
         Experiment {
             id: "speculate-counts",
             title: "instructions of each loop in epochs, and of its sequential part",
-            minutes: (4.0, 1.5),
+            minutes: (6.0, 5.0),
             run: counts::counts,
         },
         Experiment {
